@@ -12,7 +12,7 @@ from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.execution import Execution
-from partita_api.session.expose import Expose, HostClaim
+from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.module import Edge, Module, ModuleName
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 
@@ -275,6 +275,7 @@ class InferenceSessionSpec(SpecModel):
             lambda spec: any(module.model is not None for module in spec.modules),
             "self.modules.exists(m, has(m.model))",
         ),
+        NEEDS_GRPC,
     )
 
     slo: Slo = Field(description="The end-to-end latency objective.")

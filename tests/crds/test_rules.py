@@ -212,6 +212,50 @@ REFUSED = [
         "more GPUs of a node than mig.gpusPerNode",
         id="a layout of more GPUs than a node has",
     ),
+    pytest.param(SESSION, "spec.expose", {}, "exactly one of ingress and gateway", id="exposed by nothing"),
+    pytest.param(
+        SESSION,
+        "spec.expose",
+        {"ingress": {"host": "a.example.com"}, "gateway": {"name": "public", "hostname": "a.example.com"}},
+        "exactly one of ingress and gateway",
+        id="exposed in two ways",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.expose",
+        {"gateway": {"name": "public", "hostname": "a.example.com:443"}},
+        "gateway.hostname must be a DNS name",
+        id="a port",
+    ),
+    pytest.param(
+        SESSION,
+        "spec",
+        {
+            **SESSION["spec"],
+            "frontend": {"grpcPort": 0},
+            "expose": {"gateway": {"name": "public", "hostname": "a.example.com", "grpcHostname": "_.example.com"}},
+        },
+        "gateway.grpcHostname must be a DNS name",
+        id="no name for gRPC",
+    ),
+    pytest.param(
+        SESSION,
+        "spec",
+        {
+            **SESSION["spec"],
+            "frontend": {"grpcPort": 0},
+            "expose": {"gateway": {"name": "public", "hostname": "a.example.com", "grpcHostname": "a.example.com"}},
+        },
+        "gateway.hostname and gateway.grpcHostname must differ",
+        id="one host for HTTP and gRPC",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.expose",
+        {"gateway": {"name": "public", "hostname": "a.example.com", "grpcHostname": "b.example.com"}},
+        "grpcHostname needs frontend.grpcPort",
+        id="a host for gRPC that is not served",
+    ),
     pytest.param(
         SESSION, "spec.expose", {"ingress": {"host": "Serve.example.com"}}, "DNS name in lower case", id="a capital"
     ),

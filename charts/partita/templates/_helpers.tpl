@@ -92,6 +92,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [ingresses]
   verbs: [get, list, watch, create, patch, delete]
 {{- end }}
+{{- if .Values.exposure.allowedGateways }}
+# Sessions may have routes of a Gateway.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes, grpcroutes]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
 {{- with .Values.exposure.checkedTlsSecrets }}
 # To see whether the Secret with an Ingress's certificate exists.
 - apiGroups: [""]

@@ -1,7 +1,7 @@
-"""The public address of a session: an Ingress that leads to the session's Service."""
+"""The public address of a session: an Ingress, or routes of a Gateway, that lead to the session's Service."""
 
 import re
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
@@ -47,10 +47,76 @@ class IngressExposure(SpecModel):
     )
 
 
+class GatewayExposure(SpecModel):
+    """Routes of a Gateway for the session: an HTTPRoute, and a GRPCRoute for a second hostname."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "gateway.hostname must be a DNS name in lower case, without a port or a wildcard, such as "
+            "serve.example.com",
+            lambda gateway: _is_host(gateway.hostname),
+            f"self.hostname.matches('^{HOST_PATTERN}$')",
+        ),
+        Rule(
+            "gateway.grpcHostname must be a DNS name in lower case, without a port or a wildcard, such as "
+            "grpc.example.com",
+            lambda gateway: gateway.grpc_hostname is None or _is_host(gateway.grpc_hostname),
+            f"!has(self.grpcHostname) || self.grpcHostname.matches('^{HOST_PATTERN}$')",
+        ),
+        Rule(
+            "gateway.hostname and gateway.grpcHostname must differ, because a listener has routes of one kind for a "
+            "hostname",
+            lambda gateway: gateway.hostname != gateway.grpc_hostname,
+            "!has(self.grpcHostname) || self.hostname != self.grpcHostname",
+        ),
+    )
+
+    name: ObjectRef = Field(description="The Gateway.")
+    namespace: ObjectRef | None = Field(
+        default=None, description="Namespace of the Gateway. Default: that of the session."
+    )
+    section_name: ObjectRef | None = Field(
+        default=None, description="The listener of the Gateway. Default: each one that accepts the route."
+    )
+    hostname: str = Field(
+        min_length=1, max_length=253, description="Host of the public URL, such as serve.example.com."
+    )
+    grpc_hostname: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="Host for clients of the Open Inference Protocol over gRPC. Needs frontend.grpcPort. Default: they "
+        "reach the session only in the cluster.",
+    )
+
+
 class Expose(SpecModel):
     """How clients outside of the cluster reach the session. Needs engine KubeRay."""
 
-    ingress: IngressExposure = Field(description="An Ingress with this host.")
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "expose needs exactly one of ingress and gateway",
+            lambda expose: (expose.ingress is None) != (expose.gateway is None),
+            "has(self.ingress) != has(self.gateway)",
+        ),
+    )
+
+    ingress: IngressExposure | None = Field(default=None, description="An Ingress with this host.")
+    gateway: GatewayExposure | None = Field(default=None, description="Routes of this Gateway (Gateway API).")
+
+
+def _serves_grpc(spec: Any) -> bool:
+    gateway = spec.expose.gateway if spec.expose is not None else None
+    return gateway is None or gateway.grpc_hostname is None or spec.frontend.grpc_port is not None
+
+
+NEEDS_GRPC: Final = Rule(
+    "expose.gateway.grpcHostname needs frontend.grpcPort; set it, or remove grpcHostname",
+    _serves_grpc,
+    "!has(self.expose) || !has(self.expose.gateway) || !has(self.expose.gateway.grpcHostname) || "
+    "(has(self.frontend) && has(self.frontend.grpcPort))",
+)
+"""A rule of the whole spec."""
 
 
 class HostClaim(StatusModel):

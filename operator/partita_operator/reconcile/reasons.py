@@ -67,6 +67,10 @@ class Reason(StrEnum):
     HOST_TAKEN = "HostTaken", Severity.WARNING, "a session of another namespace has the host of spec.expose"
     INGRESS_CLASS_MISSING = "IngressClassMissing", Severity.WARNING, "the IngressClass does not exist"
     TLS_SECRET_MISSING = "TLSSecretMissing", Severity.WARNING, "the Secret with the certificate does not exist"
+    GATEWAY_API_MISSING = "GatewayAPIMissing", Severity.WARNING, "the cluster lacks kinds of the Gateway API"
+    GATEWAY_MISSING = "GatewayMissing", Severity.WARNING, "the Gateway does not exist"
+    NO_LISTENER = "NoListener", Severity.WARNING, "no listener of the Gateway accepts the session's route"
+    ROUTE_REJECTED = "RouteRejected", Severity.WARNING, "the Gateway's controller rejects the session's route"
     EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.

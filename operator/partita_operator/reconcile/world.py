@@ -52,6 +52,9 @@ class PublicWorld:
     """Names of the IngressClasses; None if they are not known."""
     has_tls_secret: bool | None = None
     """Whether the Secret with the certificate exists; None if that is not known."""
+    gateways: KindState = field(default_factory=lambda: KindState(listed=False))
+    gateway: Mapping[str, Any] | None = None
+    """The Gateway that spec.expose names; None if it does not exist."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ _LABEL: Final = r"(\*|\{namespace\}|[a-z0-9]([-a-z0-9]*[a-z0-9])?)"
 
 HostPattern = Annotated[str, Field(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
 ObjectRef = Annotated[str, Field(min_length=1, max_length=253)]
+GatewayRef = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")]
 
 
 class ExposureSettings(Section):
@@ -25,6 +26,10 @@ class ExposureSettings(Section):
     allowed_ingress_classes: tuple[ObjectRef, ...] = Field(
         default=(),
         description="IngressClasses that sessions may use; the first one is the default. Empty: no Ingresses.",
+    )
+    allowed_gateways: tuple[GatewayRef, ...] = Field(
+        default=(),
+        description="Gateways that sessions may use, as namespace/name. Empty: no routes of the Gateway API.",
     )
     allowed_annotations: tuple[ObjectRef, ...] = Field(
         default=(),

@@ -47,6 +47,7 @@ EVERYTHING: dict[str, Any] = {
     "exposure": {
         "allowedHosts": ["*.{namespace}.example.com"],
         "allowedIngressClasses": ["nginx"],
+        "allowedGateways": ["gateways/public"],
         "allowedAnnotations": ["cert-manager.io/cluster-issuer"],
         "checkedTlsSecrets": ["serve-tls"],
     },

@@ -145,6 +145,10 @@ INGRESSES = {
     *(("networking.k8s.io", "ingresses", verb) for verb in WRITE),
     *(("networking.k8s.io", "ingressclasses", verb) for verb in ("list", "watch")),
 }
+ROUTES = {
+    *(("gateway.networking.k8s.io", kind, verb) for kind in ("httproutes", "grpcroutes") for verb in WRITE),
+    *(("gateway.networking.k8s.io", "gateways", verb) for verb in ("list", "watch")),
+}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,7 @@ INGRESSES = {
     [
         pytest.param({"allowedHosts": ["a.example.com"], "allowedAnnotations": ["a/b"]}, set(), id="hosts alone"),
         pytest.param({"allowedIngressClasses": ["nginx"]}, INGRESSES, id="Ingresses"),
+        pytest.param({"allowedGateways": ["gateways/public"]}, ROUTES, id="routes of Gateways"),
         pytest.param({"checkedTlsSecrets": ["serve-tls"]}, {("", "secrets", "get")}, id="Secrets of these names"),
     ],
 )
@@ -165,6 +170,7 @@ def test_public_addresses_add_only_the_rights_they_need(
 
 
 CLUSTER_SCOPED = {
+    "gateways",
     "ingressclasses",
     "customresourcedefinitions",
     "deviceclasses",

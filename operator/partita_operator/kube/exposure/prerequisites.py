@@ -1,13 +1,13 @@
-"""What public addresses need and sessions do not own: IngressClasses, and Secrets with certificates."""
+"""What public addresses need and sessions do not own: IngressClasses, Gateways, and Secrets with certificates."""
 
 import asyncio
 from functools import partial
 
 from partita_api.inferencesession import InferenceSession
-from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.errors import ApiError
 from partita_operator.kube.exposure.watched_kind import WatchedKind
-from partita_operator.kube.resources import ALL_NAMESPACES, IngressClassResource, SecretResource
+from partita_operator.kube.resources import ALL_NAMESPACES, GatewayResource, IngressClassResource, SecretResource
 from partita_operator.kube.retries import retried
 from partita_operator.kube.writes import read
 from partita_operator.reconcile.world import PublicWorld
@@ -21,24 +21,37 @@ class Prerequisites:
         self._client = client
         self._settings = settings
         self._classes = WatchedKind(client, IngressClassResource, (ALL_NAMESPACES,))
+        namespaces = sorted({gateway.partition("/")[0] for gateway in settings.allowed_gateways})
+        self._gateways = WatchedKind(client, GatewayResource, namespaces)
 
     async def watch(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             if self._settings.allowed_ingress_classes:
                 group.create_task(self._classes.follow())
+            if self._settings.allowed_gateways:
+                group.create_task(self._gateways.follow())
 
     async def of(self, session: InferenceSession) -> PublicWorld:
         """What there is for the session's public address. Raises ApiServerUnavailableError."""
         classes = frozenset(raw["metadata"]["name"] for raw in self._classes.all())
         return PublicWorld(
-            ingress_classes=classes if self._classes.listed else None, has_tls_secret=await self._has_secret(session)
+            ingress_classes=classes if self._classes.listed else None,
+            has_tls_secret=await self._has_secret(session),
+            gateways=self._gateways.state,
+            gateway=self._gateway(session),
         )
+
+    def _gateway(self, session: InferenceSession) -> Document | None:
+        gateway = session.spec.expose.gateway if session.spec.expose is not None else None
+        if gateway is None:
+            return None
+        return self._gateways.get(gateway.namespace or session.metadata.namespace or "default", gateway.name)
 
     async def _has_secret(self, session: InferenceSession) -> bool | None:
         """Whether the Secret of the session's Ingress exists; None if it names none, or one that is not checked."""
         expose = session.spec.expose
-        name = expose.ingress.tls_secret_name if expose is not None else None
+        name = expose.ingress.tls_secret_name if expose is not None and expose.ingress is not None else None
         if name not in self._settings.checked_tls_secrets:
             return None
         namespace = session.metadata.namespace or "default"

@@ -18,6 +18,8 @@ from partita_operator.kube.exposure.watched_kind import WatchedKind, where
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
     EndpointSliceResource,
+    GRPCRouteResource,
+    HTTPRouteResource,
     IngressResource,
     ServiceResource,
     exists,
@@ -35,7 +37,9 @@ KINDS: Final = (ServiceResource, EndpointSliceResource)
 
 def public_kinds(settings: ExposureSettings) -> tuple[Resource, ...]:
     """The kinds of public addresses that the platform lets sessions have."""
-    return (IngressResource,) if settings.allowed_ingress_classes else ()
+    ingresses = (IngressResource,) if settings.allowed_ingress_classes else ()
+    routes = (HTTPRouteResource, GRPCRouteResource) if settings.allowed_gateways else ()
+    return (*ingresses, *routes)
 
 
 class SessionObjects:

@@ -10,6 +10,7 @@ from partita_operator.reconcile.actions import Action, ApplyObject, DeleteObject
 from partita_operator.reconcile.findings import Finding, listed
 from partita_operator.reconcile.object_changes import ObjectName, object_changes, object_name
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.exposure.condition import name_taken, not_exposed
 from partita_operator.reconcile.session.exposure.public import (
     PUBLIC_KINDS,
     PublicAddress,
@@ -62,10 +63,10 @@ def expose(world: SessionWorld) -> Exposure:
         return _addresses_before(world) or of_engine
     if is_reserved(world.session) or service_name(world.session) in exposure.taken:
         left = object_changes((), [found for found in exposure.objects if found["kind"] in PUBLIC_KINDS])
-        return replace(of_engine, finding=_not(Reason.NAME_TAKEN, _taken_message(world)), actions=left)
+        return replace(of_engine, finding=_taken(world.session), actions=left)
     there = service_name(world.session) in map(object_name, exposure.objects)
     if not there:
-        finding = _not(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
+        finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
         return replace(of_engine, finding=_failed(exposure) or finding, actions=_changes(world, exposure))
     public = public_address(world, exposure)
     actions = _changes(world, exposure, public)
@@ -74,6 +75,8 @@ def expose(world: SessionWorld) -> Exposure:
     addresses = _addresses_of_service(world, exposure, of_engine)
     if public.url is not None:
         addresses = replace(addresses, url=public.url, cluster_url=addresses.url)
+    if public.grpc_address is not None:
+        addresses = replace(addresses, grpc_address=public.grpc_address)
     finding = _failed(exposure) or _with_service(public, world, exposure)
     return replace(addresses, finding=finding, actions=actions)
 
@@ -135,12 +138,12 @@ def _addresses_of_service(world: SessionWorld, exposure: ExposureWorld, of_engin
 
 def _without_service(session: InferenceSession) -> Finding:
     if session.spec.expose is None:
-        return _not(Reason.NO_SERVICE, _NO_SERVICE)
-    return _not(Reason.EXPOSE_UNSUPPORTED, f"spec.expose needs engine KubeRay. {_NO_SERVICE}")
+        return not_exposed(Reason.NO_SERVICE, _NO_SERVICE)
+    return not_exposed(Reason.EXPOSE_UNSUPPORTED, f"spec.expose needs engine KubeRay. {_NO_SERVICE}")
 
 
 def _failed(exposure: ExposureWorld) -> Finding | None:
-    return _not(Reason.EXPOSURE_FAILED, f"{exposure.problem} Partita tries again.") if exposure.problem else None
+    return not_exposed(Reason.EXPOSURE_FAILED, f"{exposure.problem} Partita tries again.") if exposure.problem else None
 
 
 def _with_service(public: PublicAddress, world: SessionWorld, exposure: ExposureWorld) -> Finding:
@@ -162,16 +165,11 @@ def _ready_message(world: SessionWorld, exposure: ExposureWorld) -> str:
     )
 
 
-def _taken_message(world: SessionWorld) -> str:
-    session = world.session
-    name = session.metadata.name
-    if is_reserved(session):
-        return f"KubeRay makes Services with names like {name}. Create the session again under another name."
-    return (
-        f"Service {name} exists and does not belong to the session, so Partita leaves it as it is. Rename or delete "
-        "the Service, or create the session under another name."
+def _taken(session: InferenceSession) -> Finding:
+    kind, name = service_name(session)
+    if not is_reserved(session):
+        return name_taken(kind, name)
+    return not_exposed(
+        Reason.NAME_TAKEN,
+        f"KubeRay makes Services with names like {name}. Create the session again under another name.",
     )
-
-
-def _not(reason: Reason, message: str) -> Finding:
-    return Finding(ConditionType.EXPOSED, False, reason, message)

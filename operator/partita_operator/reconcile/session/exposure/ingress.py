@@ -2,23 +2,19 @@
 
 from typing import Any, Final
 
-from partita_api.conditions import ConditionStatus
 from partita_api.inferencesession import InferenceSession
 from partita_api.session.expose import IngressExposure
+from partita_operator.reconcile.findings import Finding
 from partita_operator.reconcile.object_changes import Document
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.exposure.condition import not_exposed, unknown_exposure
 from partita_operator.reconcile.session.exposure.policy import ingress_class
-from partita_operator.reconcile.session.exposure.service import HTTP, owned
+from partita_operator.reconcile.session.exposure.service import HTTP, PUBLIC_PATH, owned
 from partita_operator.reconcile.world import PublicWorld
 from partita_operator.settings.exposure import ExposureSettings
 from partita_runtime.serving.deploy.names import route_prefix
 
 INGRESS: Final = "Ingress"
-PUBLIC_PATH: Final = "/v2"
-"""The part of the session's HTTP interface that is public: inference, and not what the operator reads."""
-
-Obstacle = tuple[ConditionStatus, Reason, str]
-"""Why clients may not reach the session: status, reason and message of the condition Exposed."""
 
 
 def ingress(session: InferenceSession, exposure: IngressExposure, settings: ExposureSettings) -> dict[str, Any]:
@@ -53,25 +49,22 @@ def ingress_obstacle(
     settings: ExposureSettings,
     world: PublicWorld,
     present: Document | None,
-) -> Obstacle | None:
+) -> Finding | None:
     """What is missing, the most basic first; None if clients reach the session. `present` is the session's Ingress."""
     class_name, name = ingress_class(exposure, settings), session.metadata.name
     if world.ingress_classes is not None and class_name not in world.ingress_classes:
-        return (
-            ConditionStatus.FALSE,
+        return not_exposed(
             Reason.INGRESS_CLASS_MISSING,
             f"IngressClass {class_name} does not exist. Install its controller, or set ingress.className.",
         )
     if world.has_tls_secret is False:
-        return (
-            ConditionStatus.FALSE,
+        return not_exposed(
             Reason.TLS_SECRET_MISSING,
             f"Secret {exposure.tls_secret_name} of Ingress {name} does not exist in the session's namespace. Create it "
             "with tls.crt and tls.key.",
         )
     if present is None or not ingress_addresses(present):
-        return (
-            ConditionStatus.UNKNOWN,
+        return unknown_exposure(
             Reason.WAITING_FOR_CONTROLLER,
             f"No controller has reported an address of Ingress {name}. Check the controller of IngressClass "
             f"{class_name}, and that it publishes addresses in the status.",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from partita_api.inferencesession import EngineType, InferenceSession
-from partita_api.session.expose import HostClaim, IngressExposure
+from partita_api.session.expose import GatewayExposure, HostClaim, IngressExposure
 from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.findings import listed
 from partita_operator.reconcile.world import SessionWorld
@@ -27,7 +27,11 @@ def forbidden(session: InferenceSession, settings: ExposureSettings) -> str:
     expose = session.spec.expose
     if expose is None:
         return ""
-    problems = [*_hosts_forbidden(session, settings), *_ingress_forbidden(expose.ingress, settings)]
+    problems = list(_hosts_forbidden(session, settings))
+    if expose.ingress is not None:
+        problems += _ingress_forbidden(expose.ingress, settings)
+    if expose.gateway is not None:
+        problems += _gateway_forbidden(gateway_key(session, expose.gateway), settings)
     return " ".join(problems)
 
 
@@ -36,10 +40,21 @@ def ingress_class(ingress: IngressExposure, settings: ExposureSettings) -> str:
     return ingress.class_name or settings.allowed_ingress_classes[0]
 
 
+def gateway_key(session: InferenceSession, gateway: GatewayExposure) -> str:
+    """namespace/name of the Gateway."""
+    return f"{gateway.namespace or session.metadata.namespace or 'default'}/{gateway.name}"
+
+
 def hosts(session: InferenceSession) -> tuple[HostUse, ...]:
     """The hosts that spec.expose requests."""
     expose = session.spec.expose
-    return () if expose is None else (HostUse(expose.ingress.host),)
+    if expose is None:
+        return ()
+    if expose.ingress is not None:
+        return (HostUse(expose.ingress.host),)
+    assert expose.gateway is not None
+    grpc = expose.gateway.grpc_hostname
+    return (HostUse(expose.gateway.hostname), *((HostUse(grpc, by_path=False),) if grpc is not None else ()))
 
 
 def taken_hosts(world: SessionWorld) -> frozenset[str]:
@@ -94,6 +109,11 @@ def _ingress_forbidden(ingress: IngressExposure, settings: ExposureSettings) -> 
         yield _not_allowed(f"IngressClass {ingress.class_name}", "allowedIngressClasses", classes)
     if keys := sorted(ingress.annotations.keys() - set(settings.allowed_annotations)):
         yield _not_allowed(f"annotation {listed(keys)}", "allowedAnnotations", settings.allowed_annotations)
+
+
+def _gateway_forbidden(gateway: str, settings: ExposureSettings) -> Iterable[str]:
+    if gateway not in settings.allowed_gateways:
+        yield _not_allowed(f"Gateway {gateway}", "allowedGateways", settings.allowed_gateways)
 
 
 def _not_allowed(what: str, key: str, allowed: Iterable[str]) -> str:

@@ -18,6 +18,8 @@ from partita_operator.reconcile.object_changes import Document, ObjectName
 HTTP: Final = "http"
 PORTS: Final[Mapping[str, int]] = {HTTP: 80, HTTP_DIRECT: 8080, GRPC: 8001}
 """The Service's ports."""
+PUBLIC_PATH: Final = "/v2"
+"""The part of the session's HTTP interface that is public: inference, and not what the operator reads."""
 SERVICE: Final = "Service"
 ENDPOINT_SLICE: Final = "EndpointSlice"
 _APP_PROTOCOLS: Final = {HTTP: "http", HTTP_DIRECT: "http", GRPC: "kubernetes.io/h2c"}
