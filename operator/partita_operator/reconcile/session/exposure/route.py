@@ -54,11 +54,11 @@ def _conditions(manifest: Document, present: Document | None) -> Iterator[Mappin
     """The conditions that controllers have set for the route at its Gateway, about its present spec."""
     if present is None:
         return
-    (wanted,) = manifest["spec"]["parentRefs"]
+    (own,) = manifest["spec"]["parentRefs"]
     generation = present["metadata"].get("generation", 0)
     for parent in (present.get("status") or {}).get("parents") or ():
         found = {"namespace": present["metadata"]["namespace"], **parent["parentRef"]}
-        if any(found.get(key) != wanted.get(key) for key in ("namespace", "name", "sectionName")):
+        if any(found.get(key) != own.get(key) for key in ("namespace", "name", "sectionName")):
             continue
         for condition in parent.get("conditions") or ():
             if condition.get("observedGeneration", generation) >= generation:
