@@ -48,7 +48,7 @@ class Context:
     objects: SessionObjects | None = None
     """None: sessions have no objects of their own, because there is no engine with pods."""
     prerequisites: Prerequisites | None = None
-    """None: no session has a public address."""
+    """None: as for the objects."""
     partitioner: GpuPartitioner | None = None
     """None: GPUs are not partitioned."""
     memories: dict[str, SessionMemory] = field(default_factory=dict)

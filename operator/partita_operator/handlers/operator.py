@@ -77,7 +77,7 @@ async def run_operator(
             metrics=metrics,
             leadership=leadership,
             objects=SessionObjects(kubernetes, settings.namespaces, public) if exposes else None,
-            prerequisites=Prerequisites(kubernetes, settings.exposure) if exposes and public else None,
+            prerequisites=Prerequisites(kubernetes, settings.exposure) if exposes else None,
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig.enabled else None,
         )
         tasks: list[asyncio.Task[Any]] = [

@@ -71,6 +71,7 @@ class Reason(StrEnum):
     GATEWAY_MISSING = "GatewayMissing", Severity.WARNING, "the Gateway does not exist"
     NO_LISTENER = "NoListener", Severity.WARNING, "no listener of the Gateway accepts the session's route"
     ROUTE_REJECTED = "RouteRejected", Severity.WARNING, "the Gateway's controller rejects the session's route"
+    NO_CLUSTER_DNS = "NoClusterDNS", Severity.WARNING, "names of Services do not resolve in pods"
     EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.

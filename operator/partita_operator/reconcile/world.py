@@ -46,7 +46,7 @@ class KindState:
 
 @dataclass(frozen=True)
 class PublicWorld:
-    """What the cluster has for the public address of a session."""
+    """What the cluster has for the addresses of a session."""
 
     ingress_classes: frozenset[str] | None = None
     """Names of the IngressClasses; None if they are not known."""
@@ -55,6 +55,8 @@ class PublicWorld:
     gateways: KindState = field(default_factory=lambda: KindState(listed=False))
     gateway: Mapping[str, Any] | None = None
     """The Gateway that spec.expose names; None if it does not exist."""
+    has_dns: bool | None = None
+    """Whether names of Services resolve in pods; None if that is not known."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What public addresses need and sessions do not own: IngressClasses, Gateways, and Secrets with certificates."""
+"""What addresses need and sessions do not own: a DNS, IngressClasses, Gateways, and Secrets with certificates."""
 
 import asyncio
 from functools import partial
@@ -6,6 +6,7 @@ from functools import partial
 from partita_api.inferencesession import InferenceSession
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.errors import ApiError
+from partita_operator.kube.exposure.cluster_dns import ClusterDns
 from partita_operator.kube.exposure.watched_kind import WatchedKind
 from partita_operator.kube.resources import ALL_NAMESPACES, GatewayResource, IngressClassResource, SecretResource
 from partita_operator.kube.retries import retried
@@ -20,6 +21,7 @@ class Prerequisites:
     def __init__(self, client: KubernetesClient, settings: ExposureSettings) -> None:
         self._client = client
         self._settings = settings
+        self._dns = ClusterDns()
         self._classes = WatchedKind(client, IngressClassResource, (ALL_NAMESPACES,))
         namespaces = sorted({gateway.partition("/")[0] for gateway in settings.allowed_gateways})
         self._gateways = WatchedKind(client, GatewayResource, namespaces)
@@ -27,19 +29,21 @@ class Prerequisites:
     async def watch(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._dns.watch())
             if self._settings.allowed_ingress_classes:
                 group.create_task(self._classes.follow())
             if self._settings.allowed_gateways:
                 group.create_task(self._gateways.follow())
 
     async def of(self, session: InferenceSession) -> PublicWorld:
-        """What there is for the session's public address. Raises ApiServerUnavailableError."""
+        """What there is for the session's addresses. Raises ApiServerUnavailableError."""
         classes = frozenset(raw["metadata"]["name"] for raw in self._classes.all())
         return PublicWorld(
             ingress_classes=classes if self._classes.listed else None,
             has_tls_secret=await self._has_secret(session),
             gateways=self._gateways.state,
             gateway=self._gateway(session),
+            has_dns=self._dns.works,
         )
 
     def _gateway(self, session: InferenceSession) -> Document | None:

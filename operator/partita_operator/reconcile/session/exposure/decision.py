@@ -10,7 +10,7 @@ from partita_operator.reconcile.actions import Action, ApplyObject, DeleteObject
 from partita_operator.reconcile.findings import Finding, listed
 from partita_operator.reconcile.object_changes import ObjectName, object_changes, object_name
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.session.exposure.condition import name_taken, not_exposed
+from partita_operator.reconcile.session.exposure.condition import name_taken, not_exposed, unknown_exposure
 from partita_operator.reconcile.session.exposure.public import (
     PUBLIC_KINDS,
     PublicAddress,
@@ -149,9 +149,20 @@ def _failed(exposure: ExposureWorld) -> Finding | None:
 def _with_service(public: PublicAddress, world: SessionWorld, exposure: ExposureWorld) -> Finding:
     """The condition of a session that has its Service."""
     message = _ready_message(world, exposure)
+    if public.finding is None and exposure.public.has_dns is False:
+        return unknown_exposure(Reason.NO_CLUSTER_DNS, f"{_without_dns(world.session, exposure)} {message}")
     if public.finding is None:
         return Finding(ConditionType.EXPOSED, True, Reason.SERVICE_READY, message)
     return replace(public.finding, message=f"{public.finding.message} {message}")
+
+
+def _without_dns(session: InferenceSession, exposure: ExposureWorld) -> str:
+    found = next(found for found in exposure.objects if object_name(found) == service_name(session))
+    address = (found.get("spec") or {}).get("clusterIP")
+    return (
+        "Names of Services do not resolve in the operator's pod. Install a cluster DNS such as CoreDNS. Without one, "
+        f"clients replace {host_of(session)} by the Service's address{f' {address}' if address else ''}."
+    )
 
 
 def _ready_message(world: SessionWorld, exposure: ExposureWorld) -> str:

@@ -13,7 +13,7 @@ from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.object_changes import marked, object_changes, object_name
 from partita_operator.reconcile.session.exposure.decision import Exposure, expose
 from partita_operator.reconcile.session.exposure.service import endpoint_slices, service
-from partita_operator.reconcile.world import ExposureWorld, SessionWorld
+from partita_operator.reconcile.world import ExposureWorld, PublicWorld, SessionWorld
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings
 
@@ -140,6 +140,26 @@ def test_addresses_that_no_pod_has_are_named() -> None:
 
     assert found.finding is not None
     assert "1.2.3.4:5, which no pod" in found.finding.message
+
+
+@pytest.mark.parametrize(
+    ("has_dns", "want"),
+    [
+        pytest.param(None, "ServiceReady", id="not known"),
+        pytest.param(True, "ServiceReady", id="names resolve"),
+        pytest.param(False, "NoClusterDNS", id="no names"),
+    ],
+)
+def test_a_cluster_without_dns_gets_the_address_of_the_service(has_dns: bool | None, want: str) -> None:
+    addressed = {**MADE[0], "spec": {**MADE[0]["spec"], "clusterIP": "10.0.0.9"}}
+    found = exposure(ExposureWorld(BACKEND, (addressed, *MADE[1:]), public=PublicWorld(has_dns=has_dns)))
+
+    assert found.finding is not None
+    assert str(found.finding.reason) == want
+    assert (f"replace {URL.split('/')[2]} by the Service's address 10.0.0.9" in found.finding.message) is (
+        has_dns is False
+    )
+    assert found.url == URL
 
 
 def test_without_an_answer_of_the_engine_the_status_keeps_its_addresses() -> None:
