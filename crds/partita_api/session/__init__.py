@@ -1,4 +1,4 @@
-"""Parts of a session's spec: its modules, how their models run, how replicas follow the load, and when plans change.
+"""Parts of a session's spec: modules, how models run, frontends, addresses, scaling, and when plans change.
 
 May import `fields` and `meta`.
 """

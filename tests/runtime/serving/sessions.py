@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tests.runtime.serving.plans import application, detector_with_crops
 
-from partita_api.inferencesession import Frontend
 from partita_api.session.autoscaling import Autoscaling
+from partita_api.session.frontend import Frontend
 
 TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0, http_port=0))
 NETWORK = replace(

@@ -5,9 +5,10 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Frontend, Rate, RateSource
+from partita_api.inferencesession import Rate, RateSource
 from partita_api.meta import FINALIZER
 from partita_api.session.autoscaling import Autoscaling, AutoscalingMode
+from partita_api.session.frontend import Frontend
 
 DETECTOR = session("traffic").model("detector").rate(150)
 KEY = "default/traffic"

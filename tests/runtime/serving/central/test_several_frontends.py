@@ -11,7 +11,7 @@ from tests.runtime.serving.gates import Gate, gated
 from tests.runtime.serving.in_process.stand import Stand, post, stand, until
 from tests.runtime.serving.plans import Application, application
 
-from partita_api.inferencesession import Frontend
+from partita_api.session.frontend import Frontend
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.central.messages import (
     COORDINATOR_DIALECT,

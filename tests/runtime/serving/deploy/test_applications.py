@@ -9,7 +9,7 @@ from tests.builders import pool
 from tests.runtime.serving.plans import EMULATED, Application, application, detector_with_crops
 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
-from partita_api.inferencesession import Frontend
+from partita_api.session.frontend import Frontend
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import (
     ApplicationName,

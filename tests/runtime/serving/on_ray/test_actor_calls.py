@@ -17,7 +17,7 @@ from tests.runtime.serving.on_ray.deployment import OPTIONS, Deployment, Loading
 from tests.runtime.serving.plans import application
 from tests.runtime.serving.sessions import SHARED, STEADY
 
-from partita_api.inferencesession import Frontend
+from partita_api.session.frontend import Frontend
 from partita_runtime.serving.transport.kind import TransportKind
 
 pytestmark = pytest.mark.ray

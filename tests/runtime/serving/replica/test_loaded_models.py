@@ -13,7 +13,7 @@ from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, u
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
 
-from partita_api.inferencesession import Frontend
+from partita_api.session.frontend import Frontend
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
 from partita_runtime.execution.stage_build import StageBuild

@@ -21,8 +21,8 @@ from tests.runtime.serving.in_process.stand import (
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application
 
-from partita_api.inferencesession import Frontend
 from partita_api.session.autoscaling import Autoscaling, ScaleToZero
+from partita_api.session.frontend import Frontend
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.session.settings import FrontendSettings
 
