@@ -165,6 +165,7 @@ class GPUPoolSpec(SpecModel):
     ray_resource: str | None = Field(
         default=None,
         max_length=253,
+        pattern=r"^[^@]+$",
         description="The custom resource that stands for one accelerator on the nodes of a Ray cluster. "
         "Default: partita-pool-<name of the pool>.",
     )

@@ -10,6 +10,7 @@ from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
+from partita_api.pod.template import PodTemplate
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.execution import Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
@@ -236,6 +237,15 @@ class InferenceSessionSpec(SpecModel):
             "self.modules.exists(m, has(m.model))",
         ),
         NEEDS_GRPC,
+        Rule(
+            "podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray; remove "
+            "podTemplate, or set engine.type KubeRay and no engine.address",
+            lambda spec: (
+                spec.pod_template is None or (spec.engine.address is None and spec.engine.type is not EngineType.RAY)
+            ),
+            "!has(self.podTemplate) || !has(self.engine) || "
+            "(!has(self.engine.address) && (!has(self.engine.type) || self.engine.type != 'Ray'))",
+        ),
     )
 
     slo: Slo = Field(description="The end-to-end latency objective.")
@@ -274,6 +284,12 @@ class InferenceSessionSpec(SpecModel):
         default=None,
         description="An address for clients outside of the cluster. The platform limits what it may be. Default: only "
         "the address in the cluster.",
+    )
+    pod_template: PodTemplate | None = Field(
+        default=None,
+        description="What the session's pods have in addition, such as an image of its own: those of profiling Jobs, "
+        "replicas and frontends. Where the pool's podTemplate has the same, the pool's counts. podTemplates of the "
+        "chart limits what sessions may set. Needs engine KubeRay.",
     )
     maintenance_windows: tuple[MaintenanceWindow, ...] = Field(
         default=(),

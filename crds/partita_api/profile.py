@@ -22,6 +22,10 @@ class ProfiledPod(SpecModel):
         default=None, description="Variables of the libraries that execute models."
     )
     cpus: str | None = Field(default=None, description="CPUs of the pod, where these compute.")
+    content: str | None = Field(
+        default=None,
+        description="Digest of the variables and volumes of a session's template, which the model may come from.",
+    )
 
 
 class ProfileRequest(SpecModel):

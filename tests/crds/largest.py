@@ -49,6 +49,7 @@ def largest_session() -> Json:
             "poolSelector": SELECTOR,
             "batching": {"modules": dict.fromkeys(NAMES, "Eager")},
             "maintenanceWindows": [WINDOW] * 16,
+            "podTemplate": largest_template(),
         },
     )
 

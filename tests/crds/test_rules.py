@@ -263,6 +263,20 @@ REFUSED = [
     pytest.param(
         SESSION, "spec.expose", {"ingress": {"host": "*.example.com"}}, "without a port or a wildcard", id="a wildcard"
     ),
+    pytest.param(
+        SESSION,
+        "spec",
+        {**SESSION["spec"], "podTemplate": {"image": "x"}, "engine": {"type": "Ray"}},
+        "podTemplate needs engine KubeRay",
+        id="a template of pods of Ray",
+    ),
+    pytest.param(
+        SESSION,
+        "spec",
+        {**SESSION["spec"], "podTemplate": {}, "engine": {"address": "http://ray:8265"}},
+        "podTemplate needs engine KubeRay",
+        id="a template of pods at an address",
+    ),
     *pod_templates.REFUSED,
 ]
 
@@ -371,6 +385,7 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.emulation", {"slowdown": 100}, id="slowdown as a number"),
         pytest.param(POOL, "spec.bandwidth", "0.001G", id="bandwidth"),
         pytest.param(POOL, "spec.podTemplate", pod_templates.EVERYTHING, id="a pod template with every field"),
+        pytest.param(SESSION, "spec.podTemplate", pod_templates.EVERYTHING, id="a session with a pod template"),
         pytest.param(POOL, "spec.podTemplate", {}, id="an empty pod template"),
         pytest.param(
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"

@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
 {{- define "partita.config" -}}
-{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "mig" "models" "profiling" "tracing" "logging" "health" -}}
+{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "mig" "models" "podTemplates" "profiling" "tracing" "logging" "health" -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
 {{- $_ := set $config "kuberay" (omit .Values.kuberay "tokenSecret") -}}

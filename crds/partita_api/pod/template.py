@@ -1,4 +1,4 @@
-"""PodTemplate: what pools set on the pods of profiling Jobs and of KubeRay's Ray clusters."""
+"""PodTemplate: what pools and sessions set on the pods of profiling Jobs and of KubeRay's Ray clusters."""
 
 from decimal import Decimal
 from enum import StrEnum

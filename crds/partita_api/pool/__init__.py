@@ -1,4 +1,4 @@
-"""Parts of a pool's spec: how its accelerators are claimed, and cut into slices.
+"""Parts of a pool: how its accelerators are claimed, cut into slices, and named in Ray.
 
-May import `fields` and `meta`.
+May import `digests`, `fields`, `meta` and `pod`.
 """

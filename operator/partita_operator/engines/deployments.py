@@ -1,6 +1,7 @@
 """Serve applications as they should run, by name. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from partita_operator.engines.app_config import (
     AppConfig,
@@ -9,7 +10,7 @@ from partita_operator.engines.app_config import (
     stages_by_plan,
     with_replicas,
 )
-from partita_operator.engines.placement import ReplicaDemand
+from partita_operator.engines.placement import ReplicaDemand, of_pools
 from partita_runtime.serving.deploy.applications import holding_both, parse_application
 
 
@@ -40,8 +41,14 @@ class Deployments(Mapping[str, AppConfig]):
         return sorted({plan for config in self.values() for plan in stages_by_plan(config)})
 
     def demands(self) -> list[ReplicaDemand]:
-        """What each application takes; all must be stages or sub-clusters."""
-        return [demand_of(config) for config in self.values()]
+        """What each application takes of its pool; all must be stages or sub-clusters."""
+        found = [demand_of(config) for config in self.values()]
+        return [replace(demand, each=of_pools(demand.each)) for demand in found]
+
+    @property
+    def resource_names(self) -> set[str]:
+        """All resources that they take."""
+        return {resource for config in self.values() for resource in demand_of(config).each}
 
     def of_session(self, session_key: str) -> "Deployments":
         """The applications of one session (namespace/name)."""

@@ -5,9 +5,14 @@ chooses the nodes; this module compares totals of the cluster only.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
+
+from partita_api.pool.ray_resource import shared_resource
 
 _ROUNDING = 1e-6
+_OF_NODES: Final = ("CPU", "GPU")
+"""Resources of Ray itself; all others are accelerators of pools."""
 
 Resources = Mapping[str, float]
 """Units by the resource's name."""
@@ -79,6 +84,17 @@ def missing(free: Resources, needed: Resources) -> dict[str, float]:
         for resource, units in needed.items()
         if units > free.get(resource, 0.0) + _ROUNDING
     }
+
+
+def of_pools(resources: Resources) -> dict[str, float]:
+    """The resources without pod templates: pods of all templates take from their pool together."""
+    return summed(({shared_resource(resource): units}, 1) for resource, units in resources.items())
+
+
+def on_whole_accelerators(demand: ReplicaDemand) -> ReplicaDemand:
+    """The same replicas, none of which shares an accelerator."""
+    each = {name: units if name in _OF_NODES else max(1.0, units) for name, units in demand.each.items()}
+    return replace(demand, each=each)
 
 
 def total(demands: Iterable[ReplicaDemand]) -> dict[str, float]:

@@ -15,6 +15,7 @@ unload the old ones once the frontend has left the old plan.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import (
     AppConfig,
     configured_plan,
@@ -22,7 +23,14 @@ from partita_operator.engines.app_config import (
     models_of,
 )
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.placement import Resources, fit_both, missing, subtracted, total
+from partita_operator.engines.placement import (
+    Resources,
+    fit_both,
+    missing,
+    on_whole_accelerators,
+    subtracted,
+    total,
+)
 from partita_operator.engines.serve_state import DELETING, DEPLOY_FAILED, RUNNING, ServeApplication, ServeState
 from partita_operator.ports import ServingSpec
 from partita_runtime.scheduling.events import StageRef
@@ -158,9 +166,12 @@ def _migrate(
     """Starts the new stages in addition to the old ones, and moves the frontend once they are ready."""
     shared = old.merged(target.stages).only(old.keys() & target.stages.keys())
     available = _without_shared(_available(capacity, state, old.merged(target.stages)), shared)
-    new_demands = target.stages.without(shared).demands()
-    counts = fit_both(available, old.without(shared).demands(), new_demands)
+    old_demands, new_demands = old.without(shared).demands(), target.stages.without(shared).demands()
+    counts = fit_both(available, old_demands, new_demands)
     if _is_stuck(target, state, now):
+        if _in_other_pods(old, target.stages):
+            whole = [[on_whole_accelerators(demand) for demand in demands] for demands in (old_demands, new_demands)]
+            counts = fit_both(available, *whole)
         if counts is None:
             return _without_both(target, frontend, old, available)
         old = old.with_replicas(counts.old)
@@ -192,6 +203,12 @@ def _without_both(target: RolloutTarget, frontend: AppConfig, old: Deployments, 
     return RolloutStep(
         target.with_old(frontend, old, single), _does_not_fit(target, f"{lacking}; the old plan keeps serving")
     )
+
+
+def _in_other_pods(old: Deployments, new: Deployments) -> bool:
+    """Whether replicas are in pods of different templates, which cannot share an accelerator of their pool."""
+    names = old.resource_names | new.resource_names
+    return len({shared_resource(name) for name in names}) < len(names)
 
 
 def _lacking(available: Resources, stages: Deployments) -> str:

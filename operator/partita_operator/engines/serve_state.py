@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from partita_operator.engines.app_config import AppConfig, configured_relocation
 from partita_operator.engines.deployments import Deployments, session_of
-from partita_operator.engines.placement import Resources, summed
+from partita_operator.engines.placement import Resources, of_pools, summed
 from partita_operator.ports import EngineUnavailableError
 from partita_runtime.serving.deploy.applications import frontend_name
 from partita_runtime.serving.deploy.relocation import Relocation
@@ -139,12 +139,16 @@ class ServeState:
         return {resource for deployment in self._deployments() for resource in deployment.resources}
 
     def placed_resources(self) -> dict[str, float]:
-        """What the replicas take that have a node."""
-        return summed((d.resources, sum(replica.placed for replica in d.replicas)) for d in self._deployments())
+        """What the replicas take of their pools that have a node."""
+        placed = summed((d.resources, sum(replica.placed for replica in d.replicas)) for d in self._deployments())
+        return of_pools(placed)
 
     def claimed_resources(self, without: Collection[str]) -> dict[str, float]:
-        """What all replicas take, placed or not, that run or should run, except those of the applications named."""
-        return summed((d.resources, max(d.target, len(d.replicas))) for d in self._deployments(without))
+        """What all replicas take of their pools, placed or not, that run or should run.
+
+        Except those of the applications named.
+        """
+        return of_pools(summed((d.resources, max(d.target, len(d.replicas))) for d in self._deployments(without)))
 
     def resources_on(self, node_id: str) -> dict[str, float]:
         """What the replicas on a node take."""

@@ -9,7 +9,7 @@ from partita_operator.kube.resources import read_pool, read_session
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.reconcile.admission import Verdict, judge_pool, judge_session
 from partita_operator.reconcile.capacity.cluster import Cluster
-from partita_runtime.models.policy import ModelPolicy
+from partita_operator.settings.model import OperatorSettings
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +19,10 @@ Document = Mapping[str, Any]
 class Admission:
     """Decides whether sessions and pools may be stored. The CRD itself keeps plans from changes."""
 
-    def __init__(self, cache: ClusterCache, policy: ModelPolicy, on_review: Callable[[str], None]) -> None:
+    def __init__(self, cache: ClusterCache, settings: OperatorSettings, on_review: Callable[[str], None]) -> None:
         """`on_review` receives each outcome: `allowed`, `refused` or `error`."""
         self._cache = cache
-        self._policy = policy
+        self._settings = settings
         self._on_review = on_review
 
     async def review(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
@@ -43,7 +43,7 @@ class Admission:
         """
         if new["metadata"].get("deletionTimestamp") or (old is not None and old.get("spec") == new.get("spec")):
             return Verdict()
-        verdict = _review(kind, new, self._cache.cluster(), self._policy)
+        verdict = _review(kind, new, self._cache.cluster(), self._settings)
         if verdict.refusal:
             try:
                 await self._cache.refresh()
@@ -54,13 +54,13 @@ class Admission:
                     new["metadata"].get("name"),
                     error,
                 )
-            verdict = _review(kind, new, self._cache.cluster(), self._policy)
+            verdict = _review(kind, new, self._cache.cluster(), self._settings)
         if verdict.refusal:
             logger.info("%s %s is refused: %s", kind, new["metadata"].get("name"), verdict.refusal)
         return verdict
 
 
-def _review(kind: Kind, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
+def _review(kind: Kind, new: Document, cluster: Cluster, settings: OperatorSettings) -> Verdict:
     if kind is Kind.SESSION:
-        return judge_session(*read_session(new, None), cluster, policy)
+        return judge_session(*read_session(new, None), cluster, settings)
     return judge_pool(*read_pool(new), cluster)

@@ -157,7 +157,7 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
     settings = context.settings
     webhook = None
     if settings.admission.enabled:
-        admission = Admission(context.cache, settings.models.policy, context.metrics.reviewed)
+        admission = Admission(context.cache, settings, context.metrics.reviewed)
         certificates = settings.admission.certificate_directory
         context.metrics.watch_certificate(certificates / "tls.crt")
         webhook = Webhook(settings.admission.port, certificates, admission.review)

@@ -1,4 +1,4 @@
-"""Merges pod templates: what Partita and the settings say, then the pool's.
+"""Merges pod templates: what Partita and the settings say, then the session's, then the pool's.
 
 | field | rule |
 |---|---|

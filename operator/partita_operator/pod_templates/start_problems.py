@@ -19,10 +19,13 @@ def start_problem(pod: PodDocument, now: datetime) -> str:
         if waiting.get("reason") in IMAGE_REASONS:
             return (
                 f"Image {container.get('image')} cannot be pulled ({_words(waiting)}). Correct the image or its "
-                "imagePullSecrets, in spec.podTemplate of the pool or in the chart"
+                "imagePullSecrets, in spec.podTemplate of the session or the pool, or in the chart"
             )
         if waiting.get("reason") == "CreateContainerConfigError":
-            return f"{_words(waiting)}. Create it in the pod's namespace, or correct spec.podTemplate of the pool"
+            return (
+                f"{_words(waiting)}. Create it in the pod's namespace, or correct spec.podTemplate of the session or "
+                "the pool"
+            )
     return volume_problem(pod, now)
 
 

@@ -18,7 +18,10 @@ from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
-_IMAGE: Final = "profiling.image of the chart (if that is empty, kuberay.image), or spec.podTemplate.image of the pool"
+_IMAGE: Final = (
+    "profiling.image of the chart (if that is empty, kuberay.image), or spec.podTemplate.image of the "
+    "session or the pool"
+)
 _PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container that are permanent."""
 
@@ -130,8 +133,8 @@ def unfinished_run(pod: Document | None, log: str, now: datetime) -> ProfileRun:
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             advice = (
-                "Check the pool's nodeSelector, resourceName, devices and podTemplate, and that one of its "
-                "accelerators is free."
+                "Check the pool's nodeSelector, resourceName, devices and podTemplate, the session's podTemplate, and "
+                "that one of the pool's accelerators is free."
             )
             return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.get('message')}. {advice}")
     if status.get("phase") == "Pending" and not waiting:

@@ -14,12 +14,13 @@ from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.validation import find_problem
-from partita_runtime.models.policy import ModelPolicy
+from partita_operator.settings.model import OperatorSettings
 
 REFUSED: Final = frozenset(
     {
         Reason.INVALID_SPEC,
         Reason.FORBIDDEN_MODEL,
+        Reason.FORBIDDEN_POD_TEMPLATE,
         Reason.POOL_NOT_FOUND,
         Reason.NO_POOL_SELECTED,
         Reason.POWER_UNKNOWN,
@@ -38,13 +39,13 @@ class Verdict:
     """Warnings to the author of a manifest that is stored."""
 
 
-def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, policy: ModelPolicy) -> Verdict:
+def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, settings: OperatorSettings) -> Verdict:
     """The decision on a new or changed session; `complaint` says why its spec is unreadable, if it is."""
     unreadable = {key: why for key, why in cluster.unreadable.items() if key != session.key}
     if complaint:
         unreadable[session.key] = complaint
     after = replace(cluster, sessions={**cluster.sessions, session.key: session}, unreadable=unreadable)
-    problem = find_problem(session, after, policy)
+    problem = find_problem(session, after, settings)
     if problem is not None and problem.reason in REFUSED:
         return Verdict(f"{problem.reason}: {problem.message}")
     return Verdict(_locked_out(session, cluster))

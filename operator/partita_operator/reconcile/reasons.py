@@ -34,6 +34,11 @@ class Reason(StrEnum):
     # A person has to change something.
     INVALID_SPEC = "InvalidSpec", Severity.WARNING, "the spec is invalid"
     FORBIDDEN_MODEL = "ForbiddenModel", Severity.WARNING, "the platform does not allow a model, file or function"
+    FORBIDDEN_POD_TEMPLATE = (
+        "ForbiddenPodTemplate",
+        Severity.WARNING,
+        "the platform, the engine or a pool does not allow a part of spec.podTemplate",
+    )
     POOL_NOT_FOUND = "PoolNotFound", Severity.WARNING, "spec.pools names a pool that does not exist"
     POOL_TERMINATING = "PoolTerminating", Severity.WARNING, "all selected pools are being deleted"
     NO_POOL_SELECTED = "NoPoolSelected", Severity.WARNING, "spec.poolSelector selects no pool"

@@ -16,6 +16,7 @@ from partita_api.meta import NAME_PATTERN
 from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
+from partita_operator.settings.pod_templates import PodTemplateSettings
 from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, URL_PATTERN, FromSecret, Section, SetByChart
 from partita_runtime.logs import LogFormat
 from partita_runtime.models.policy import MODULE_PATTERN, ModelPolicy
@@ -208,6 +209,7 @@ class OperatorSettings(Section):
     exposure: ExposureSettings = ExposureSettings()
     mig: MigSettings = MigSettings()
     models: ModelsSettings = ModelsSettings()
+    pod_templates: PodTemplateSettings = PodTemplateSettings()
     profiling: ProfilingSettings = ProfilingSettings()
     tracing: TracingSettings = TracingSettings()
     admission: AdmissionSettings = AdmissionSettings()

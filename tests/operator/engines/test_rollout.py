@@ -1,13 +1,15 @@
 """Rollouts step by step on a model of Serve: the order of changes, and the messages."""
 
+from collections import Counter
 from collections.abc import Mapping
-from math import inf
+from math import ceil, inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.operator.engines.serve_model import FRONTEND, SESSION, ServeModel, frontend_config, stage_config
 
+from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import configured_plan
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.rollout import RolloutTarget, next_step
@@ -253,3 +255,46 @@ def test_if_one_replica_of_every_stage_fits_a_migration_has_no_gap(
         step(serve, desired("two", *new))
         assert serve.is_complete(serve.serving)
     assert serve.serving == "two"
+
+
+class PodModel(ServeModel):
+    """Serve on pods with one accelerator each. Pods of one template have what those of the others leave of the pool."""
+
+    def _free(self) -> dict[str, float]:
+        taken: Counter[str] = Counter()
+        for name, replicas in self.replicas.items():
+            for resource, units in self._each(name).items():
+                taken[resource] += units * sum(replica.placed for replica in replicas)
+        pods = {resource: ceil(units) for resource, units in taken.items()}
+        left = Counter(self.capacity)
+        for resource, count in pods.items():
+            left[shared_resource(resource)] -= count
+        names = {resource for name in self.configs for resource in self._each(name)}
+        return {name: pods.get(name, 0) - taken[name] + max(0.0, left[shared_resource(name)]) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "replicas", "share", "want_words", "want_gap"),
+    [
+        pytest.param(8, 4, 1.0, "Switching the frontend", False, id="room for both"),
+        pytest.param(4, 4, 1.0, "run with fewer replicas", False, id="the old pods make room"),
+        pytest.param(2, 4, 0.5, "run with fewer replicas", False, id="vGPUs of both do not share an accelerator"),
+        pytest.param(1, 1, 0.5, "removed first", True, id="one accelerator"),
+    ],
+)
+def test_replicas_move_to_pods_of_another_template(
+    capacity: int, replicas: int, share: float, want_words: str, want_gap: bool
+) -> None:
+    serve, old = PodModel({"a": capacity}), desired("one", replicas, share=share)
+    for _ in range(4):
+        step(serve, old)
+    new = desired("two", replicas, pools=("a@3f9a0c51",), share=share)
+    said, gaps = "", []
+    for _ in range(STEPS):
+        said += step(serve, new)
+        gaps.append(not serve.is_complete(serve.serving))
+
+    assert want_words in said
+    assert any(gaps) == want_gap
+    assert serve.serving == "two"
+    assert serve.configs == new.deployments

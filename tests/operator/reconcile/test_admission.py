@@ -8,11 +8,14 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
-from partita_api.inferencesession import Objective, ObjectiveType
+from partita_api.inferencesession import EngineType, Objective, ObjectiveType
+from partita_api.pod.template import PodTemplate
 from partita_operator.reconcile.admission import judge_pool, judge_session
-from partita_runtime.models.policy import ModelPolicy
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import ModelsSettings, OperatorSettings
 
 TRAFFIC = session("traffic").model("detector")
+KUBERAY = OperatorSettings(default_engine=EngineType.KUBERAY, kuberay=KubeRaySettings(image="registry/serving:1"))
 L4 = LabelSelector(match_labels={"gpu": "l4"})
 
 
@@ -43,34 +46,40 @@ def cluster(*pools: GPUPool) -> SimulatedCluster:
     ],
 )
 def test_sessions(builder: SessionBuilder, want: str) -> None:
-    verdict = judge_session(builder.build(), "", cluster().cluster(), ModelPolicy())
+    verdict = judge_session(builder.build(), "", cluster().cluster(), OperatorSettings())
     assert want in verdict.refusal
     assert bool(verdict.refusal) == bool(want)
 
 
 def test_a_forbidden_model_is_refused() -> None:
-    policy = ModelPolicy(modules=("traffic",))
-    verdict = judge_session(TRAFFIC.build(), "", cluster().cluster(), policy)
+    settings = OperatorSettings(models=ModelsSettings(allowed_modules=("traffic",)))
+    verdict = judge_session(TRAFFIC.build(), "", cluster().cluster(), settings)
     assert verdict.refusal.startswith("ForbiddenModel: ")
+
+
+def test_a_forbidden_pod_template_is_refused() -> None:
+    template = PodTemplate(service_account_name="admin")
+    verdict = judge_session(TRAFFIC.with_spec(pod_template=template).build(), "", cluster().cluster(), KUBERAY)
+    assert verdict.refusal.startswith("ForbiddenPodTemplate: spec.podTemplate.serviceAccountName names admin")
 
 
 def test_an_unreadable_spec_is_refused_with_its_errors() -> None:
     complaint = "The spec is wrong: rate: give it"
-    verdict = judge_session(TRAFFIC.build(), complaint, cluster().cluster(), ModelPolicy())
+    verdict = judge_session(TRAFFIC.build(), complaint, cluster().cluster(), OperatorSettings())
     assert complaint in verdict.refusal
 
 
 def test_the_correction_of_an_unreadable_spec_passes() -> None:
     made = cluster()
     made.unreadable["default/traffic"] = "The spec is wrong."
-    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), OperatorSettings()).refusal
 
 
 def test_a_temporary_lack_of_accelerators_is_not_refused() -> None:
     made = cluster(pool("fast").gpus(0).build())
-    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), OperatorSettings()).refusal
     made.delete("fast")
-    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), OperatorSettings()).refusal
 
 
 @pytest.mark.parametrize(
@@ -86,7 +95,7 @@ def test_a_namespace_with_a_quota_of_0_everywhere_is_refused(quotas: tuple[int |
         pool(name).with_spec(quotas=() if most is None else (Quota(namespace="default", gpus=most),)).build()
         for name, most in zip(("fast", "slow"), quotas, strict=True)
     ]
-    refusal = judge_session(TRAFFIC.build(), "", cluster(*pools).cluster(), ModelPolicy()).refusal
+    refusal = judge_session(TRAFFIC.build(), "", cluster(*pools).cluster(), OperatorSettings()).refusal
     assert refused == ("spec.quotas" in refusal)
 
 

@@ -14,14 +14,16 @@ from math import inf
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
-from partita_operator.engines.app_config import AppConfig
+from partita_api.pod.template import PodTemplate
+from partita_api.pool.ray_resource import shared_resource, template_digest, with_digest
+from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
 from partita_operator.engines.kuberay.backend import reports_ports, serving_cluster, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
-from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks
+from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
@@ -45,7 +47,7 @@ from partita_operator.engines.kuberay.state import (
     scaling,
     unlimited,
 )
-from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, pool_group
+from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, frontend_group, pool_group
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.engines.rollout import (
     LATE_REPLICA_SECONDS,
@@ -97,6 +99,16 @@ class _NamespaceState:
     """When it was read, by the monotonic clock."""
 
 
+@dataclass(frozen=True)
+class _SessionPods:
+    """What the pods of a session are made from."""
+
+    pools: Collection[GPUPool] = ()
+    template: PodTemplate | None = None
+    awaited: Sequence[AppConfig] = ()
+    """Applications that the roll-out writes later, and whose pods start now."""
+
+
 class KubeRayEngine:
     """All RayServices of Partita. `ports.ServingEngine` describes the methods."""
 
@@ -113,7 +125,7 @@ class KubeRayEngine:
         self._settings = settings
         self._tokens = RayTokens(client, settings)
         self._redis = RedisCheck(settings.redis_address)
-        self._options = options.model_copy(update={"frontend_resources": {FRONTEND_RESOURCE: 1.0}})
+        self._options = options
         self._frontends = FrontendClient()
         self._dashboards: dict[str, RayDashboard] = {}
         """By namespace."""
@@ -128,7 +140,8 @@ class KubeRayEngine:
 
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
-        target = rollout_target(spec, self._options)
+        template = spec.session.spec.pod_template
+        target = rollout_target(spec, self._options_with(template))
         key = target.session_key
         namespace = _namespace(key)
         async with self._lock(namespace):
@@ -139,7 +152,10 @@ class KubeRayEngine:
             late = inf if any(pool.status.pending for pool in spec.pools.values()) else LATE_REPLICA_SECONDS
             step = next_step(target, found.state, report, capacity, time.time(), late)
             self._progress[key] = step.message
-            await self._write(namespace, found, key, step.deployments, spec.pools.values())
+            present = demand_of(step.deployments[target.frontend["name"]])
+            awaited = [target.frontend] if present.each != demand_of(target.frontend).each else []
+            pods = _SessionPods(spec.pools.values(), template, awaited)
+            await self._write(namespace, found, key, step.deployments, pods)
             await self._write_budgets(namespace, found.rayservice)
 
     async def observe(self, session_key: str) -> ServingStatus:
@@ -161,7 +177,8 @@ class KubeRayEngine:
         texts = (await self._redis.problem(), self._token_remark(found.rayservice), budget_problem.removesuffix("."))
         remarks = [Remark(text) for text in texts if text]
         if not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
-            remarks += pod_remarks(await self._pods(found.rayservice), datetime.now(UTC))
+            pods = pods_of(found.state, session_key, await self._pods(found.rayservice))
+            remarks += pod_remarks(pods, datetime.now(UTC))
         return replace(
             status,
             frontend_ready=status.frontend_ready and is_ready(found.rayservice),
@@ -208,7 +225,7 @@ class KubeRayEngine:
                 await self._tokens.remove(namespace)
                 return False
             stages = found.state.deployments(session_key).without({frontend})
-            await self._write(namespace, found, session_key, stages if frontend in left else Deployments(), ())
+            await self._write(namespace, found, session_key, stages if frontend in left else Deployments())
             return False
 
     async def sessions(self) -> frozenset[str]:
@@ -230,6 +247,11 @@ class KubeRayEngine:
     async def close(self) -> None:
         """Closes all connections except the Kubernetes client."""
         await asyncio.gather(self._frontends.close(), *(d.close() for d in self._dashboards.values()))
+
+    def _options_with(self, template: PodTemplate | None) -> ServingOptions:
+        """The options of a session with this pod template."""
+        resource = with_digest(FRONTEND_RESOURCE, template_digest(template))
+        return self._options.model_copy(update={"frontend_resources": {resource: 1.0}})
 
     def _lock(self, namespace: str) -> asyncio.Lock:
         return self._changing.setdefault(namespace, asyncio.Lock())
@@ -280,21 +302,21 @@ class KubeRayEngine:
         found: _NamespaceState,
         session_key: str,
         deployments: Deployments,
-        pools: Collection[GPUPool],
+        pods: _SessionPods = _SessionPods(),
     ) -> None:
         """Makes these the session's applications, unless they are already, and gives them the pods that they need."""
         applications = [*applications_of(found.rayservice).of_others(session_key).values(), *deployments.values()]
-        for pool in pools:
+        for pool in pods.pools:
             await self._claims.offer(namespace, pool)
         async with self._growing:
-            manifest = await self._manifest(namespace, applications, pools, found.rayservice)
+            manifest = await self._manifest(namespace, applications, pods, found.rayservice)
             present = await self._applied(namespace, found, manifest)
             for name in clusters(present):
                 cluster = await self._services.cluster(namespace, name)
                 if cluster is None:
                     continue
-                pods = await self._services.pods(namespace, name)
-                further = replacements(pods, worker_groups(present), pools)
+                present_pods = await self._services.pods(namespace, name)
+                further = replacements(present_pods, worker_groups(present), pods.pools)
                 if operations := scaling(cluster, worker_groups(present), further):
                     await self._services.patch_cluster(namespace, name, operations)
 
@@ -302,16 +324,18 @@ class KubeRayEngine:
         self,
         namespace: str,
         applications: Sequence[AppConfig],
-        pools: Collection[GPUPool],
+        pods: _SessionPods,
         present: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
         token = await self._tokens.ensure(namespace)
 
         def made(elsewhere: Mapping[str, int]) -> dict[str, Any]:
-            most = {p.metadata.name: max(0, p.status.capacity - elsewhere.get(p.ray_resource, 0)) for p in pools}
-            groups = [pool_group(pool, self._settings, most[pool.metadata.name]) for pool in pools]
-            return rayservice(namespace, applications, groups, present, self._settings, token)
+            groups = [frontend_group(self._settings, pods.template)] if template_digest(pods.template) else []
+            for pool in pods.pools:
+                taken = elsewhere.get(shared_resource(pool.ray_resource), 0)
+                groups.append(pool_group(pool, self._settings, max(0, pool.status.capacity - taken)))
+            return rayservice(namespace, applications, groups, present, self._settings, token, awaited=pods.awaited)
 
         manifest = made({})
         if not grows(present, manifest):

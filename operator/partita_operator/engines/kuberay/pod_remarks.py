@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import Any
 
 from partita_api.meta import POOL_LABEL
-from partita_operator.engines.app_config import deployment_of
+from partita_api.pool.ray_resource import digest_of
+from partita_operator.engines.app_config import demand_of, deployment_of
+from partita_operator.engines.kuberay.worker_groups import TEMPLATE_LABEL
 from partita_operator.engines.serve_state import ServeState
 from partita_operator.pod_templates.start_problems import start_problem
 from partita_operator.ports import Remark
@@ -17,6 +19,13 @@ def misses_replicas(state: ServeState, session_key: str) -> bool:
     return any(app.config is not None and app.ready < deployment_of(app.config)["num_replicas"] for app in apps)
 
 
+def pods_of(state: ServeState, session_key: str, pods: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The pods that the session may run in: those without a pod template of a session, and those with its own."""
+    configs = [app.config for app in state.of_session(session_key).values() if app.config is not None]
+    own = {digest_of(resource) for config in configs for resource in demand_of(config).each} | {""}
+    return tuple(pod for pod in pods if _labels(pod).get(TEMPLATE_LABEL, "") in own)
+
+
 def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Remark, ...]:
     """What keeps pods from starting, each problem of a pool once."""
     found = [(_whose(pod), problem) for pod in pods if (problem := start_problem(pod, now))]
@@ -24,6 +33,11 @@ def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Remar
 
 
 def _whose(pod: Mapping[str, Any]) -> str:
-    labels = pod["metadata"].get("labels") or {}
+    labels = _labels(pod)
     pool, component = labels.get(POOL_LABEL), labels.get("app.kubernetes.io/component")
-    return f"Pods of pool {pool}" if pool else f"Pods with component {component}"
+    whose = f"Pods of pool {pool}" if pool else f"Pods with component {component}"
+    return f"{whose} and the session's podTemplate" if TEMPLATE_LABEL in labels else whose
+
+
+def _labels(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    return pod["metadata"].get("labels") or {}

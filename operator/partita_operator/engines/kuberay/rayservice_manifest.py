@@ -8,6 +8,7 @@ from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.kuberay.authentication import RayToken, with_authentication
+from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.pod_drain import with_drain
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
@@ -24,18 +25,22 @@ LABELS: Final = {"app.kubernetes.io/managed-by": "partita", f"{GROUP}/serving": 
 def rayservice(
     namespace: str,
     applications: Iterable[AppConfig],
-    pool_groups: Sequence[WorkerGroup],
+    session_groups: Sequence[WorkerGroup],
     present: Mapping[str, Any] | None,
     settings: KubeRaySettings,
     token: RayToken | None = None,
+    *,
+    awaited: Iterable[AppConfig] = (),
 ) -> dict[str, Any]:
     """The manifest, for server-side apply.
 
-    `pool_groups` are the worker groups of the present pools. The groups of `present`, the RayService as it is, stay.
-    Without a `token`, authentication is off.
+    `session_groups` are the worker groups of a session: of its pools, and of its frontends if they have a template. The
+    groups of `present`, the RayService as it is, stay. There are pods also for the `awaited` applications, which
+    follow soon. Without a `token`, authentication is off.
     """
     apps = sorted(applications, key=lambda app: str(app["name"]))
-    groups = merged(worker_groups(present), [frontend_group(settings), *pool_groups])
+    desired = [frontend_group(settings), *session_groups]
+    groups = merged(worker_groups(present), desired)
     cluster: dict[str, Any] = {
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {
@@ -45,16 +50,16 @@ def rayservice(
             "securityContext": restricted_container(),
         },
         "headGroupSpec": head_group(settings),
-        "workerGroupSpecs": sized(groups, apps),
+        "workerGroupSpecs": sized(groups, [*apps, *awaited], desired),
     }
     if settings.ray_version:
         cluster["rayVersion"] = settings.ray_version
     if settings.redis_address:
         cluster["gcsFaultToleranceOptions"] = fault_tolerance(settings.redis_address, settings.redis_secret)
-    spec: dict[str, Any] = {
-        "serveConfigV2": serve_config(apps),
-        "rayClusterConfig": with_authentication(with_drain(cluster, present, settings.drain_seconds), present, token),
-    }
+    cluster = with_authentication(with_drain(cluster, present, settings.drain_seconds), present, token)
+    if present is not None and is_replaced(present["spec"]["rayClusterConfig"], cluster):
+        cluster["workerGroupSpecs"] = _used(cluster["workerGroupSpecs"], desired)
+    spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
     if settings.upgrade_strategy:
         spec["upgradeStrategy"] = settings.upgrade_strategy
     return {
@@ -63,6 +68,12 @@ def rayservice(
         "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
         "spec": spec,
     }
+
+
+def _used(groups: Iterable[WorkerGroup], desired: Iterable[WorkerGroup]) -> list[WorkerGroup]:
+    """The groups that a new Ray cluster needs: without those of earlier slices and templates, which have no pods."""
+    names = {group["groupName"] for group in desired}
+    return [group for group in groups if group["replicas"] or group["groupName"] in names]
 
 
 def fault_tolerance(redis_address: str, secret: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
+from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import applications_of, worker_groups
 from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, NUMBERS, WorkerGroup, pod_capacity
@@ -80,8 +81,9 @@ def reachable_capacity(state: ServeState, pools: Iterable[GPUPool]) -> dict[str,
     placed = state.placed_resources()
     limits: dict[str, float] = dict.fromkeys(placed, inf) | {"CPU": inf, "GPU": inf}
     for pool in pools:
-        reachable = placed.get(pool.ray_resource, 0.0) + float(pool.status.free)
-        limits[pool.ray_resource] = min(reachable, float(pool.status.capacity))
+        shared = shared_resource(pool.ray_resource)
+        reachable = placed.get(shared, 0.0) + float(pool.status.free)
+        limits[shared] = min(reachable, float(pool.status.capacity))
     return limits
 
 
@@ -112,10 +114,10 @@ def replacements(pods: Iterable[Document], groups: Iterable[WorkerGroup], pools:
     for pod in pods:
         group_of = (pod["metadata"].get("labels") or {}).get(GROUP_LABEL, "")
         (ending if "deletionTimestamp" in pod["metadata"] else staying)[group_of] += 1
-    free = {FRONTEND_RESOURCE: inf} | {pool.ray_resource: float(pool.status.free) for pool in pools}
+    free = {FRONTEND_RESOURCE: inf} | {shared_resource(pool.ray_resource): float(pool.status.free) for pool in pools}
     further = {}
     for group in groups:
-        name, resource = group["groupName"], pod_capacity(group).resource
+        name, resource = group["groupName"], pod_capacity(group).shared
         count = int(min(ending[name], group["replicas"] - staying[name], free.get(resource, 0.0)))
         if count > 0:
             further[name] = count
@@ -141,7 +143,7 @@ def scaling(
     for at, group in enumerate(_live_groups(cluster)):
         pods, more = desired.get(group["groupName"], 0), further.get(group["groupName"], 0)
         now = {field: group.get(field) for field in NUMBERS}
-        present, resource = now["replicas"] or 0, pod_capacity(group).resource
+        present, resource = now["replicas"] or 0, pod_capacity(group).shared
         added = max(0, min(pods + more - present, room[resource] + more))
         room[resource] -= min(added, room[resource])
         replicas = present + added
@@ -162,10 +164,10 @@ def _live_groups(cluster: Document) -> Sequence[WorkerGroup]:
 
 
 def _by_resource(groups: Iterable[WorkerGroup]) -> dict[str, int]:
-    """Pods of all groups together that offer a Ray resource."""
+    """Pods of all groups together that offer a Ray resource, with any pod template."""
     pods: dict[str, int] = {}
     for group in groups:
-        resource = pod_capacity(group).resource
+        resource = pod_capacity(group).shared
         pods[resource] = pods.get(resource, 0) + (group.get("replicas") or 0)
     return pods
 

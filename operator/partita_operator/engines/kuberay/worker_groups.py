@@ -2,7 +2,7 @@
 
 KubeRay replaces the whole Ray cluster after almost any change of its worker groups. Exceptions are the numbers of
 pods, and groups that are appended. So a group keeps its place, a new one is appended, and a group that is not needed
-any more has no pods.
+any more has no pods, until the cluster is replaced for another reason.
 """
 
 import json
@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, NAME_PATTERN, POOL_LABEL
+from partita_api.pod.template import PodTemplate
+from partita_api.pool.ray_resource import digest_of, shared_resource, template_digest, with_digest
 from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.kuberay.probes import HTTP_PORT, head_probes, worker_probes
 from partita_operator.kube.pods import (
@@ -33,6 +35,8 @@ from partita_runtime.serving.deploy.stage_arguments import has_gpus
 
 FRONTENDS: Final = "frontends"
 """Name of the group that runs only frontends."""
+TEMPLATE_LABEL: Final = f"{GROUP}/pod-template"
+"""On pods with a session's pod template: what identifies it."""
 FRONTEND_RESOURCE: Final = "partita-frontend"
 """The Ray resource of frontends; each takes one unit."""
 NUMBERS: Final = ("replicas", "minReplicas", "maxReplicas")
@@ -55,25 +59,34 @@ class PodCapacity:
     resource: str
     units: float
 
+    @property
+    def shared(self) -> str:
+        """The resource that groups with different pod templates take from together."""
+        return shared_resource(self.resource)
 
-def frontend_group(settings: KubeRaySettings) -> WorkerGroup:
-    """The group of frontends."""
-    offered = PodCapacity(FRONTEND_RESOURCE, settings.frontends_per_pod)
-    template = _template(settings, settings.frontends, {"app.kubernetes.io/component": "frontend"}, {}, {})
+
+def frontend_group(settings: KubeRaySettings, of_session: PodTemplate | None = None) -> WorkerGroup:
+    """The group of frontends: of all sessions, or of those with a pod template like `of_session`."""
+    digest = template_digest(of_session)
+    offered = PodCapacity(with_digest(FRONTEND_RESOURCE, digest), settings.frontends_per_pod)
+    labels = {"app.kubernetes.io/component": "frontend", **_template_label(digest)}
+    template = _template(settings, settings.frontends, labels, {}, {})
     (container,) = template["spec"]["containers"]
     container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
-    return _group(FRONTENDS, offered, template, gpus=0, most=_UNLIMITED)
+    pod = with_template(template, of_session) if of_session is not None else template
+    return _group(f"{FRONTENDS}-{digest}" if digest else FRONTENDS, offered, pod, gpus=0, most=_UNLIMITED)
 
 
 def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGroup:
     """The group of the pool's accelerators with their present slices: one accelerator in each pod.
 
-    It has at `most` so many pods.
+    It has at `most` so many pods, together with groups of the same pool that have other pod templates.
     """
+    labels = {"app.kubernetes.io/component": "worker", POOL_LABEL: pool.metadata.name}
     template = _template(
         settings,
         settings.workers,
-        {"app.kubernetes.io/component": "worker", POOL_LABEL: pool.metadata.name},
+        {**labels, **_template_label(digest_of(pool.ray_resource))},
         accelerator_limits(pool),
         accelerator_placement(pool),
     )
@@ -87,14 +100,22 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGro
 
 
 def group_name(pool: GPUPool) -> str:
-    """The name of a pool's group: the pool and its slice type, such as t4-gpu or a100-mig-1g-5gb."""
+    """The name of a pool's group: the pool and its slice type, such as t4-gpu or a100-mig-1g-5gb.
+
+    With a session's pod template, what identifies the template follows, such as t4-gpu-3f9a0c51.
+    """
     slice_type = pool.accelerator_name.rsplit("/", 1)[-1].replace(".", "-")
-    name = f"{pool.metadata.name}-{slice_type}"
-    if len(name) <= _MOST_NAME_CHARACTERS and re.fullmatch(NAME_PATTERN, name):
-        return name
+    template = digest_of(pool.ray_resource)
+    name, end = f"{pool.metadata.name}-{slice_type}", f"-{template}" if template else ""
+    if len(name + end) <= _MOST_NAME_CHARACTERS and re.fullmatch(NAME_PATTERN, name):
+        return name + end
     suffix = sha256(f"{pool.metadata.name}/{pool.accelerator_name}".encode()).hexdigest()[:6]
-    readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[: _MOST_NAME_CHARACTERS - 7].strip("-")
-    return f"{readable}-{suffix}"
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[: _MOST_NAME_CHARACTERS - 7 - len(end)].strip("-")
+    return f"{readable}-{suffix}{end}"
+
+
+def _template_label(digest: str) -> dict[str, str]:
+    return {TEMPLATE_LABEL: digest} if digest else {}
 
 
 def merged(present: Sequence[WorkerGroup], desired: Sequence[WorkerGroup]) -> list[WorkerGroup]:
@@ -108,14 +129,25 @@ def merged(present: Sequence[WorkerGroup], desired: Sequence[WorkerGroup]) -> li
     return [*kept, *(group for name, group in by_name.items() if name not in known)]
 
 
-def sized(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> list[WorkerGroup]:
+def sized(
+    groups: Sequence[WorkerGroup], applications: Iterable[AppConfig], desired: Sequence[WorkerGroup] = ()
+) -> list[WorkerGroup]:
     """The groups with as many pods as the applications need, within `maxReplicas` of each.
 
-    If several groups offer the same resource, because the slices of a pool changed, only the last one has pods.
+    If several groups offer the same resource, because the slices of a pool changed, only the last one has pods. Groups
+    that share a pool have together at most as many pods as the `desired` one of them may have. The others come first,
+    because their pods run.
     """
     needed = pods_needed(groups, applications)
-    pods = [min(needed[group["groupName"]], group["maxReplicas"]) for group in groups]
-    return [{**group, **dict.fromkeys(NUMBERS, count)} for group, count in zip(groups, pods, strict=True)]
+    room = {pod_capacity(group).shared: group["maxReplicas"] for group in desired}
+    updated = {group["groupName"] for group in desired}
+    pods: dict[str, int] = {}
+    for group in sorted(groups, key=lambda group: group["groupName"] in updated):
+        name, shared = group["groupName"], pod_capacity(group).shared
+        pods[name] = max(0, min(needed[name], group["maxReplicas"], room.get(shared, _UNLIMITED)))
+        if shared in room:
+            room[shared] -= pods[name]
+    return [{**group, **dict.fromkeys(NUMBERS, pods[group["groupName"]])} for group in groups]
 
 
 def pods_needed(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
+from partita_api.pool.ray_resource import template_digest
 from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.capacity.accounting import fits, usable_pools
@@ -110,6 +111,8 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
                 for name, gpus in world.availability.entitled.items()
             },
             "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
+            # Replicas move to pods of another template as they move to another plan.
+            **({"pods": pods} if (pods := template_digest(session.spec.pod_template)) else {}),
         }
     )
 
@@ -214,8 +217,8 @@ def _same_replicas(
     before = recorded_spec(current)
     return (
         before is not None
-        and (before.modules, before.edges, before.execution)
-        == (session.spec.modules, session.spec.edges, session.spec.execution)
+        and (before.modules, before.edges, before.execution, before.pod_template)
+        == (session.spec.modules, session.spec.edges, session.spec.execution, session.spec.pod_template)
         and current.spec.modules == found.modules
         and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in current.spec.profiles)
     )

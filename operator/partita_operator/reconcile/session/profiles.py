@@ -6,6 +6,7 @@ used, independent of the session that requested them. Runs of the profile runner
 longer waits for it.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,7 @@ from partita_api.meta import RETRY_ANNOTATION
 from partita_api.profile import ProfileRequest
 from partita_api.session.module import Module
 from partita_operator.pod_templates.profiled import profiled_pod
+from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
 from partita_operator.reconcile.capacity.accounting import usable_pools
@@ -74,13 +76,22 @@ def required_profiles(session: InferenceSession, cluster: Cluster, settings: Ope
     for module in session.spec.modules:
         if module.model is None:
             continue
-        for name, pool in usable_pools(session, cluster.pools).items():
+        for name, pool in _pools(session, cluster).items():
             curve = _curve(module.name, pool)
             if curve is None and pool.spec.emulation and pool.spec.emulation.curves:
                 without_curve.append((module.name, name))
             else:
                 requests[module.name, name] = _request(session, module, pool, curve, settings)
     return RequiredProfiles(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
+
+
+def _pools(session: InferenceSession, cluster: Cluster) -> dict[str, GPUPool]:
+    """The usable pools with the session's pod template; without those that it does not fit, which are a problem."""
+    pools: dict[str, GPUPool] = {}
+    for name, pool in usable_pools(session, cluster.pools).items():
+        with contextlib.suppress(TemplateConflictError):
+            pools[name] = session_pool(pool, session.spec.pod_template)
+    return pools
 
 
 def required_profile_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
@@ -157,7 +168,7 @@ def _request(
         slowdown=float(emulation.slowdown) if emulation and emulation.slowdown is not None else None,
         curve=curve,
         versions=dict(sorted(settings.profiling.versions.items())),
-        pod=profiled_pod(pool),
+        pod=profiled_pod(pool, session.spec.pod_template),
     )
 
 
@@ -176,7 +187,7 @@ def _step(
     now: datetime,
 ) -> tuple[ProfilingProgress, list[Action]]:
     """The next state of a missing profile."""
-    pool = world.cluster.pools[request.pool]
+    pool = session_pool(world.cluster.pools[request.pool], world.session.spec.pod_template)
     if old is None:
         return _begin(pair, request, 1, pool, now)
     run = _run(world, old)

@@ -55,7 +55,7 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
 def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     current_name = current_plan_name(world)
     current = world.plans.get(current_name) if current_name is not None else None
-    problem = find_problem(world.session, world.cluster, world.settings.models.policy)
+    problem = find_problem(world.session, world.cluster, world.settings)
     profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
     rollback = find_rollback(world, current_name)
     paused = pause_reason(world.session) is not None

@@ -13,15 +13,17 @@ from partita_api.conditions import ConditionType, is_true
 from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
+from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.ports import ServingSpec, ServingStatus, StageTarget
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan, RemoveServing
 from partita_operator.reconcile.capacity.ledger import plan_at_zero
 from partita_operator.reconcile.capacity.priorities import give_way, within
 from partita_operator.reconcile.clock import seconds_since
-from partita_operator.reconcile.findings import seconds_in_state
+from partita_operator.reconcile.findings import listed, seconds_in_state
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
+from partita_operator.reconcile.session.pod_policy import forbidden_parts
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 from partita_runtime.autoscaling.scale_to_zero import missing_capacity
@@ -237,13 +239,17 @@ def _serving_spec(
     names = sorted(target.spec.gpus())
     if gone := [name for name in names if name not in world.cluster.pools]:
         return f"GPUPool {', '.join(gone)} of plan {target.metadata.name} does not exist any more."
-    return ServingSpec(
-        session=session,
-        plan=target,
-        targets=targets,
-        profiles=profiles,
-        pools={name: world.cluster.pools[name] for name in names},
-    )
+    template = session.spec.pod_template
+    # A plan from before the policy changed, or whose record was edited.
+    if template is not None and (forbidden := forbidden_parts(template, world.settings.pod_templates)):
+        return (
+            f"Its pods stay as they are, because the platform does not allow them any more: {listed(forbidden, '; ')}."
+        )
+    try:
+        pools = {name: session_pool(world.cluster.pools[name], template) for name in names}
+    except TemplateConflictError as conflict:
+        return f"Its pods stay as they are: {conflict}."
+    return ServingSpec(session=session, plan=target, targets=targets, profiles=profiles, pools=pools)
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

@@ -5,14 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from partita_api.inferencesession import InferenceSession, ObjectiveType
+from partita_api.inferencesession import EngineType, InferenceSession, ObjectiveType
 from partita_api.meta import NAME_PATTERN
+from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
 from partita_operator.reconcile.capacity.cluster import Cluster
+from partita_operator.reconcile.findings import listed
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_operator.settings.model import OperatorSettings
 from partita_planner.session.session_graph import session_problems
-from partita_runtime.models.policy import ModelPolicy
 
 MAX_SESSION_NAME: Final = 54
 """A plan's name is the session's and nine more characters, and the value of labels, which have at most 63."""
@@ -29,15 +32,17 @@ class SpecProblem:
 
 
 def find_problem(
-    session: InferenceSession,
-    cluster: Cluster,
-    policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
+    session: InferenceSession, cluster: Cluster, settings: OperatorSettings | None = None
 ) -> SpecProblem | None:
-    """The first problem of the session's spec, if any; `policy` is what the platform allows."""
+    """The first problem of the session's spec, if any.
+
+    The `settings` have what the platform allows; without them nothing counts as forbidden.
+    """
     return (
         _wrong_spec(session, cluster)
-        or _forbidden(session, policy)
+        or (_forbidden(session, settings) if settings is not None else None)
         or _wrong_pools(session, cluster)
+        or _template_conflict(session, cluster)
         or _no_capacity(session, cluster)
         or _unknown_power(session, cluster)
     )
@@ -57,9 +62,30 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
     return SpecProblem(Reason.INVALID_SPEC, f"{'; '.join(found)}.") if found else None
 
 
-def _forbidden(session: InferenceSession, policy: ModelPolicy) -> SpecProblem | None:
-    found = policy.session_problems(session.spec)
-    return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.") if found else None
+def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecProblem | None:
+    if found := settings.models.policy.session_problems(session.spec):
+        return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.")
+    template = session.spec.pod_template
+    if template is None:
+        return None
+    if session.spec.engine.type_or(settings.default_engine) is not EngineType.KUBERAY:
+        return SpecProblem(
+            Reason.FORBIDDEN_POD_TEMPLATE,
+            "spec.podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray. Remove "
+            "it, or set engine.type KubeRay.",
+        )
+    if found := forbidden_parts(template, settings.pod_templates):
+        return SpecProblem(Reason.FORBIDDEN_POD_TEMPLATE, f"{listed(found, '; ')}.")
+    return None
+
+
+def _template_conflict(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    for pool in selected_pools(session, cluster.pools).values():
+        try:
+            session_pool(pool, session.spec.pod_template)
+        except TemplateConflictError as conflict:
+            return SpecProblem(Reason.FORBIDDEN_POD_TEMPLATE, f"{conflict}.")
+    return None
 
 
 def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:

@@ -13,6 +13,7 @@ from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import SpecModel
 from partita_api.pipelineplan import PipelinePlan, Stage
+from partita_api.pool.ray_resource import digest_of
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.epochs import epoch
@@ -199,7 +200,7 @@ def _subcluster_application(
         memory_bytes=None if memory is None else int(float(memory) / stage.vgpu_divisor),
     )
     return {
-        "name": subcluster_name(first.session_key, stage.pool, stage.vgpu_divisor, subcluster),
+        "name": subcluster_name(first.session_key, _pods_of(stage, pool), stage.vgpu_divisor, subcluster),
         "route_prefix": None,
         "import_path": "partita_runtime.serving.subcluster:application",
         "runtime_env": options.runtime_env,
@@ -211,6 +212,12 @@ def _subcluster_application(
             }
         ],
     }
+
+
+def _pods_of(stage: Stage, pool: GPUPool) -> str:
+    """The pool's name; with a session's pod template also what identifies it, because vGPUs do not change pods."""
+    template = digest_of(pool.ray_resource)
+    return f"{stage.pool}.{template}" if template else stage.pool
 
 
 def _stage_application(

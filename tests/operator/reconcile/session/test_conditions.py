@@ -11,6 +11,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from partita_api.fields.approval import Approval
 from partita_api.gpupool import Emulation, LatencyCurve
 from partita_api.inferencesession import EngineType, InferenceSession
+from partita_api.pod.template import PodTemplate
 from partita_operator.ports import Remark, RunPhase
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import ModelsSettings, OperatorSettings
@@ -88,6 +89,14 @@ def with_policy(models: ModelsSettings) -> SimulatedCluster:
     made.settings = made.settings.model_copy(update={"models": models})
     made.run(20)
     assert made.runner.started == [], "nothing runs for a forbidden model"
+    return made
+
+
+def with_template(template: PodTemplate, engine: EngineType = EngineType.KUBERAY) -> SimulatedCluster:
+    made = cluster(DETECTOR.with_spec(pod_template=template))
+    kuberay = KubeRaySettings(image="registry/serving:1")
+    made.settings = made.settings.model_copy(update={"default_engine": engine, "kuberay": kuberay})
+    made.run(20)
     return made
 
 
@@ -247,6 +256,28 @@ READY = ("True", "Serving")
         ),
         pytest.param(
             lambda: edited(lambda s: s.rate(300)), READY, None, "3 of 3 replicas", id="edited to a larger rate"
+        ),
+        pytest.param(
+            lambda: with_template(PodTemplate(image="registry/own:1")),
+            ("False", "ForbiddenPodTemplate"),
+            "Stalled",
+            "spec.podTemplate.image names registry/own:1, and the platform allows none; remove it, or let the platform "
+            "add registry/own:1 to podTemplates.allowedImages",
+            id="a part of a pod template that the platform does not allow",
+        ),
+        pytest.param(
+            lambda: with_template(PodTemplate(), EngineType.RAY),
+            ("False", "ForbiddenPodTemplate"),
+            "Stalled",
+            "needs engine KubeRay",
+            id="a pod template with the default engine Ray",
+        ),
+        pytest.param(
+            lambda: with_template(PodTemplate(node_selector={"disk": "ssd"})),
+            READY,
+            None,
+            "replicas are up",
+            id="an allowed pod template",
         ),
         pytest.param(deletion_waits, ("False", "Deleting"), "Reconciling", "Partita removes", id="being deleted"),
     ],

@@ -95,6 +95,22 @@ def test_a_subcluster_is_one_application_for_all_plans() -> None:
     assert scaled[0]["deployments"][0]["num_replicas"] == 5, "as many as its largest stage requests"
 
 
+def test_a_subcluster_in_pods_of_another_template_is_another_application() -> None:
+    app = replace(
+        application("both").model("a", outputs=((2, 2),), memory=(5, 7)).model("b", memory=(5, 9)).edge("a", "b"),
+        subcluster="all",
+        batch_size=2,
+    )
+    spec = app.pools[EMULATED].spec.model_copy(update={"ray_resource": "a100@3f9a0c51"})
+    templated = {EMULATED: app.pools[EMULATED].model_copy(update={"spec": spec})}
+
+    (made,) = stage_applications(app.session, app.plan, app.profiles, templated, {})
+
+    assert made["name"] == subcluster_name("default/both", f"{EMULATED}.3f9a0c51", 1, "all")
+    assert parse_application(made["name"]) == ApplicationName("default/both", None, None, "all")
+    assert made["deployments"][0]["ray_actor_options"]["resources"] == {"a100@3f9a0c51": 1}
+
+
 def test_each_session_has_its_own_path() -> None:
     assert route_prefix("default/traffic") == "/default/traffic"
 
