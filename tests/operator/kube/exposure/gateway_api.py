@@ -14,7 +14,15 @@ from tests.patience import eventually
 
 DIRECTORY_VARIABLE = "PARTITA_GATEWAY_API_CRDS"
 """The folder config/crd/standard of sigs.k8s.io/gateway-api."""
-PLURALS = ("gatewayclasses", "gateways", "httproutes", "grpcroutes", "referencegrants")
+PLURALS = (
+    "backendtlspolicies",
+    "gatewayclasses",
+    "gateways",
+    "grpcroutes",
+    "httproutes",
+    "referencegrants",
+    "tlsroutes",
+)
 
 
 def definitions() -> list[Path]:

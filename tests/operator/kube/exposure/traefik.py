@@ -1,0 +1,82 @@
+"""A real controller of Ingresses and Gateways: Traefik, beside the control plane."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.operator.kubectl import Json, Kubectl
+
+PROGRAM_VARIABLE = "PARTITA_TRAEFIK"
+"""The program of Traefik 3.7."""
+ADDRESS = "192.0.2.77"
+"""What it reports as its own address."""
+
+
+def program() -> str:
+    """The program. Skips the test if it is not available."""
+    found = os.environ.get(PROGRAM_VARIABLE)
+    if not found:
+        pytest.skip(f"no Traefik; set {PROGRAM_VARIABLE} to its program")
+    return found
+
+
+@contextmanager
+def traefik(kubectl: Kubectl, ingress_class: str, port: int, tls_port: int, log: Path) -> Iterator[None]:
+    """Traefik on these ports of the machine, for Ingresses of the class and for GatewayClass `traefik`."""
+    command = [
+        program(),
+        f"--entrypoints.web.address=:{port}",
+        f"--entrypoints.tls.address=:{tls_port}",
+        "--entrypoints.tls.http.tls=true",
+        "--providers.kubernetesingress=true",
+        f"--providers.kubernetesingress.ingressclass={ingress_class}",
+        f"--providers.kubernetesingress.ingressendpoint.ip={ADDRESS}",
+        "--providers.kubernetesgateway=true",
+        f"--providers.kubernetesgateway.statusaddress.ip={ADDRESS}",
+        "--global.checknewversion=false",
+        "--global.sendanonymoususage=false",
+        "--log.level=INFO",
+    ]
+    environment = {**os.environ, "KUBECONFIG": str(kubectl.kubeconfig)}
+    with log.open("w") as file, subprocess.Popen(command, env=environment, stdout=file, stderr=file) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def classes(ingress_class: str) -> tuple[Json, Json]:
+    """The classes of Traefik's Ingresses and Gateways."""
+    controller = {"spec": {"controller": "traefik.io/ingress-controller"}}
+    gateways = {"spec": {"controllerName": "traefik.io/gateway-controller"}}
+    return (
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "IngressClass",
+            "metadata": {"name": ingress_class},
+            **controller,
+        },
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "GatewayClass",
+            "metadata": {"name": "traefik"},
+            **gateways,
+        },
+    )
+
+
+def run_pod(namespace: Kubectl, labels: dict[str, str], address: str) -> None:
+    """A ready pod with these labels at an address of this machine, for the endpoints of Services."""
+    node = namespace.namespace
+    ready = [{"type": "Ready", "status": "True"}]
+    pod = {"nodeName": node, "containers": [{"name": "ray", "image": "registry/serving:1"}]}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray", "labels": labels}, "spec": pod},
+    )
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
+    namespace("patch", "pod", "ray", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
