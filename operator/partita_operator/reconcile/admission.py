@@ -13,7 +13,9 @@ from partita_operator.reconcile.capacity.accounting import selected_pools, users
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.exposure.policy import forbidden
 from partita_operator.reconcile.session.validation import find_problem
+from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.model import OperatorSettings
 
 REFUSED: Final = frozenset(
@@ -48,7 +50,7 @@ def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, s
     problem = find_problem(session, after, settings)
     if problem is not None and problem.reason in REFUSED:
         return Verdict(f"{problem.reason}: {problem.message}")
-    return Verdict(_locked_out(session, cluster))
+    return Verdict(_locked_out(session, cluster), _not_exposed(session, settings.exposure))
 
 
 def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
@@ -75,6 +77,12 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
     if pool.spec.count is not None and sum(held.values()) > pool.spec.count:
         lowered.append(f"Sessions {', '.join(held)} hold {sum(held.values())} accelerators, more than spec.count")
     return Verdict(warnings=tuple(f"{what}. Current plans stay until the planner finds others." for what in lowered))
+
+
+def _not_exposed(session: InferenceSession, settings: ExposureSettings) -> tuple[str, ...]:
+    """That the session serves without the public address that it requests."""
+    problem = forbidden(session, settings)
+    return (f"{Reason.EXPOSE_NOT_ALLOWED}: {problem}",) if problem else ()
 
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:

@@ -63,6 +63,14 @@ def test_a_forbidden_pod_template_is_refused() -> None:
     assert verdict.refusal.startswith("ForbiddenPodTemplate: spec.podTemplate.serviceAccountName names admin")
 
 
+def test_a_public_address_that_is_not_allowed_is_a_warning() -> None:
+    builder = TRAFFIC.with_spec(expose={"ingress": {"host": "serve.example.com"}})
+    verdict = judge_session(builder.build(), "", cluster().cluster(), KUBERAY)
+    (warning,) = verdict.warnings
+    assert warning.startswith("ExposeNotAllowed: The platform does not allow host serve.example.com")
+    assert not verdict.refusal
+
+
 def test_an_unreadable_spec_is_refused_with_its_errors() -> None:
     complaint = "The spec is wrong: rate: give it"
     verdict = judge_session(TRAFFIC.build(), complaint, cluster().cluster(), OperatorSettings())
