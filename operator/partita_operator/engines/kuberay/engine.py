@@ -31,6 +31,7 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,
     present_serve_config,
     rayservice,
+    while_groups_are_appended,
     worker_groups,
 )
 from partita_operator.engines.kuberay.redis_check import RedisCheck
@@ -342,9 +343,13 @@ class KubeRayEngine:
             return manifest
         return made(pods_elsewhere(await self._services.clusters(LABELS), namespace))
 
-    async def _applied(self, namespace: str, found: _NamespaceState, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _applied(self, namespace: str, found: _NamespaceState, manifest: dict[str, Any]) -> Mapping[str, Any]:
         """The RayService as it is after it was written, if it has to be."""
         present = found.rayservice
+        if present is not None and not contains(present["spec"], manifest["spec"]):
+            for name in clusters(present):
+                if (cluster := await self._services.cluster(namespace, name)) is not None:
+                    manifest = while_groups_are_appended(manifest, cluster)
         if present is None or not contains(present["spec"], manifest["spec"]):
             self._last_read.pop(namespace, None)
             present = await self._services.apply(manifest)

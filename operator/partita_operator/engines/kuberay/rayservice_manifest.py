@@ -11,10 +11,19 @@ from partita_operator.engines.kuberay.authentication import RayToken, with_authe
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.pod_drain import with_drain
 from partita_operator.engines.kuberay.probes import HTTP_PORT
-from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
+from partita_operator.engines.kuberay.worker_groups import (
+    NUMBERS,
+    WorkerGroup,
+    frontend_group,
+    head_group,
+    merged,
+    sized,
+)
 from partita_operator.engines.serve_state import UnreadableConfigError
 from partita_operator.kube.pods import restricted_container
 from partita_operator.settings.kuberay import KubeRaySettings
+
+Document = Mapping[str, Any]
 
 API_VERSION: Final = "ray.io/v1"
 NAME: Final = "partita"
@@ -68,6 +77,23 @@ def rayservice(
         "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
         "spec": spec,
     }
+
+
+def while_groups_are_appended(manifest: dict[str, Any], cluster: Document) -> dict[str, Any]:
+    """The manifest as it is best while KubeRay appends groups of it to a running Ray cluster.
+
+    KubeRay then replaces the specification of the cluster with all numbers of pods. It would remove any pods, also
+    those with replicas, and `scaling` could not count those that are left. So the present groups have the pods that
+    they have in the cluster, and the new groups have none. The numbers follow when the cluster has the groups.
+    """
+    known = {group["groupName"] for group in cluster["spec"].get("workerGroupSpecs") or ()}
+    has_all = all(group["groupName"] in known for group in worker_groups(manifest))
+    if has_all or is_replaced(cluster["spec"], manifest["spec"]["rayClusterConfig"]):
+        return manifest
+    pods = {group["groupName"]: group.get("replicas") or 0 for group in cluster["spec"].get("workerGroupSpecs") or ()}
+    groups = [{**g, **dict.fromkeys(NUMBERS, pods.get(g["groupName"], 0))} for g in worker_groups(manifest)]
+    config = {**manifest["spec"]["rayClusterConfig"], "workerGroupSpecs": groups}
+    return {**manifest, "spec": {**manifest["spec"], "rayClusterConfig": config}}
 
 
 def _used(groups: Iterable[WorkerGroup], desired: Iterable[WorkerGroup]) -> list[WorkerGroup]:

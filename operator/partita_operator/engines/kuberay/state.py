@@ -139,6 +139,7 @@ def scaling(
     room = _by_resource(groups)
     for resource, pods in _by_resource(_live_groups(cluster)).items():
         room[resource] = max(0, room.get(resource, 0) - pods)
+    room[FRONTEND_RESOURCE] = sum(desired.values())  # frontends need no accelerator
     operations = []
     for at, group in enumerate(_live_groups(cluster)):
         pods, more = desired.get(group["groupName"], 0), further.get(group["groupName"], 0)

@@ -21,7 +21,13 @@ from tests.patience import eventually
 
 from partita_api.gpupool import GPUPool
 from partita_devtools.control_plane.lifecycle import ControlPlane
-from partita_operator.engines.kuberay.rayservice_manifest import LABELS, NAME, rayservice, worker_groups
+from partita_operator.engines.kuberay.rayservice_manifest import (
+    LABELS,
+    NAME,
+    rayservice,
+    while_groups_are_appended,
+    worker_groups,
+)
 from partita_operator.engines.kuberay.state import clusters, explanation, is_ready, scaling
 from partita_operator.engines.kuberay.worker_groups import NUMBERS, pool_group
 from partita_operator.settings.kuberay import KubeRaySettings
@@ -149,6 +155,27 @@ def test_an_appended_group_changes_the_ray_cluster_in_place_with_all_numbers(use
     after = live(users, found)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert pods(after) == pods(found) == [(0, 0, 0), (2, 2, 2), (0, 0, 0)]
+
+
+def test_pods_stay_while_groups_are_appended(users: Kubectl) -> None:
+    cluster, desired = live(users, applied(users, 3, T4)), manifest(users, 1, T4, L4)
+
+    first = while_groups_are_appended(desired, cluster)
+    assert pods(first) == [(0, 0, 0), (3, 3, 3), (0, 0, 0)]
+    users.apply(first)
+
+    eventually(lambda: len(pods(live(users, service(users)))) == 3)
+    after = live(users, service(users))
+    assert after["metadata"]["uid"] == cluster["metadata"]["uid"]
+    assert pods(after) == pods(first)
+    assert while_groups_are_appended(desired, after) == desired
+
+
+def test_numbers_of_a_ray_cluster_that_is_replaced_are_those_of_the_new_one(users: Kubectl) -> None:
+    cluster = live(users, applied(users, 3, T4))
+    desired = manifest(users, 1, T4, L4, settings=KubeRaySettings(image="registry/serving:2"))
+
+    assert while_groups_are_appended(desired, cluster) == desired
 
 
 def test_a_changed_pod_makes_another_ray_cluster(users: Kubectl) -> None:

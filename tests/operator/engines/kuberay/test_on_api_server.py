@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ from tests.operator.engines.serve_model import stage_config
 from tests.operator.kubectl import Kubectl, new_namespace
 from tests.runtime.serving.plans import application
 
+from partita_api.pod.template import PodTemplate
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_operator.engines.kuberay.authentication import (
@@ -27,11 +29,13 @@ from partita_operator.engines.kuberay.authentication import (
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
+from partita_operator.engines.kuberay.worker_groups import NUMBERS
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.kube.resources import SecretResource
+from partita_operator.pod_templates.session_pool import session_pool
 from partita_operator.ports import EngineUnavailableError, ServingSpec, StageTarget
 from partita_operator.settings.kuberay import KubeRaySettings
 
@@ -246,4 +250,55 @@ async def test_a_group_with_two_pods_has_a_budget(operator: KubernetesClient, na
         (budget,) = namespace.list("poddisruptionbudgets")
         assert budget["metadata"]["name"] == f"partita-{group}"
         assert budget["spec"]["minAvailable"] == 1
+        await engine.close()
+
+
+def with_template(spec: ServingSpec, template: PodTemplate) -> ServingSpec:
+    session = spec.session.model_copy(update={"spec": spec.session.spec.model_copy(update={"pod_template": template})})
+    return replace(spec, session=session, pools={name: session_pool(p, template) for name, p in spec.pools.items()})
+
+
+async def test_groups_of_a_template_are_appended_without_a_change_of_the_present_pods(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    spec = two_replicas(namespace.namespace)
+
+    def groups(kind: str, name: str) -> dict[str, int]:
+        found = (namespace.get(kind, name) or {})["spec"]
+        cluster = found.get("rayClusterConfig", found)
+        return {group["groupName"]: group["replicas"] for group in cluster["workerGroupSpecs"]}
+
+    def ray_cluster(pods: dict[str, int]) -> None:
+        """What KubeRay makes of the RayService, with other numbers of pods."""
+        config = (namespace.get("rayservices", "partita") or {})["spec"]["rayClusterConfig"]
+        made = [{**group, **dict.fromkeys(NUMBERS, pods[group["groupName"]])} for group in config["workerGroupSpecs"]]
+        document = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "one"}}
+        namespace.apply({**document, "spec": {**config, "workerGroupSpecs": made}})
+
+    with kuberay_definitions(namespace, *KINDS):
+        engine = KubeRayEngine(operator, KubeRaySettings(image="x", dashboard_url="http://127.0.0.1:9"))
+        await engine.apply(spec)
+        before = groups("rayservices", "partita")
+        assert sorted(count for count in before.values() if count) == [1, 2], "frontends and workers"
+        # The autoscaler has not removed a third worker yet.
+        present = {name: 3 if count == 2 else count for name, count in before.items()}
+        ray_cluster(present)
+        serving = json.dumps({"status": {"activeServiceStatus": {"rayClusterName": "one"}}})
+        namespace("patch", "rayservices", "partita", "--subresource=status", "--type=merge", "-p", serving)
+
+        moved = with_template(spec, PodTemplate(node_selector={"disk": "ssd"}))
+        await engine.apply(moved)
+        first = groups("rayservices", "partita")
+        new = dict.fromkeys(first.keys() - before.keys(), 0)
+        assert len(new) == len(before)
+        assert first == {**present, **new}
+
+        ray_cluster(first)
+        await engine.apply(moved)
+        then, live = groups("rayservices", "partita"), groups("rayclusters", "one")
+        assert sorted(then[name] for name in new if then[name]) == [1, 2]
+        assert {name: live[name] for name in before} == present, "only the autoscaler removes pods"
+        assert [live[name] for name in new if live[name]] == [1], (
+            "workers wait for the accelerators of the present ones"
+        )
         await engine.close()

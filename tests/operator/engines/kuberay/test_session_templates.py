@@ -145,6 +145,20 @@ def test_a_group_gets_pods_of_another_template_only_when_they_are_gone() -> None
     assert found(live=1)["1/replicas"] == 1
 
 
+def test_frontends_of_another_template_wait_for_no_pod() -> None:
+    groups = [frontend_group(SETTINGS), frontend_group(SETTINGS, SSD)]
+
+    def counted(*counts: int) -> list[WorkerGroup]:
+        return [{**group, **dict.fromkeys(NUMBERS, count)} for group, count in zip(groups, counts, strict=True)]
+
+    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": counted(1, 0)}}
+    operations = {
+        o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in scaling(cluster, counted(0, 1))
+    }
+
+    assert operations["1/replicas"] == 1
+
+
 def test_pods_of_all_templates_count_for_the_pool() -> None:
     clusters = [{"metadata": {"namespace": "b"}, "spec": {"workerGroupSpecs": sized((T4, 1), (T4_SSD, 2))}}]
     assert pods_elsewhere(clusters, "a") == {"partita-pool-t4": 3}
