@@ -16,6 +16,8 @@ from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
 
+from partita_api.pod.template import PodTemplate
+from partita_api.pool.ray_resource import template_digest
 from partita_api.session.module import TensorSpec
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.ports import free_ports
@@ -172,3 +174,54 @@ async def test_a_session_is_served_scaled_and_deleted(
     await namespace.wait("delete", "isess", "traffic", "--timeout=120s")
     for kind in ("rayservices", "secrets"):
         await eventually(lambda kind=kind: namespace.list(kind), lambda left: not left)
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_session_moves_to_pods_with_its_template_and_answers_all_the_time(
+    namespace: Kubectl, kuberay: KubeRayDouble, head: RayCluster
+) -> None:
+    spec = {"engine": {"type": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 60_000}}
+    url = f"http://127.0.0.1:{head.serve_http_port}/{NAMESPACE}/traffic"
+
+    def seen() -> dict[str, Any]:
+        return {
+            "ready": reason(namespace.get("isess", "traffic")),
+            "double": kuberay.problem,
+            "nodes": {**kuberay.nodes},
+        }
+
+    async def message() -> str:
+        conditions = (namespace.get("isess", "traffic") or {})["status"]["conditions"]
+        return next(c["message"] for c in conditions if c["type"] == "Ready")
+
+    namespace.apply(pool(POOL), session("traffic", **spec))
+    await eventually(seen, lambda now: now["ready"][0] == "True", PATIENCE_SECONDS)
+    answers: list[int] = []
+
+    async def ask() -> None:
+        while True:
+            answers.append(await answered(url))
+
+    asking = asyncio.create_task(ask())
+    forbidden = {"image": "registry/own:1"}
+    namespace.apply(session("traffic", **spec, podTemplate=forbidden))
+    await eventually(seen, lambda now: now["ready"] == ("False", "ForbiddenPodTemplate"), PATIENCE_SECONDS)
+    assert "spec.podTemplate.image names registry/own:1" in await message()
+    assert len(kuberay.nodes) == 2, "the present pods stay"
+
+    allowed = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "vision"}}}
+    namespace.apply(session("traffic", **spec, podTemplate=allowed))
+    digest = template_digest(PodTemplate.model_validate(allowed))
+    await eventually(
+        seen,
+        lambda now: now["ready"][0] == "True" and sum(name.endswith(digest) for name in now["nodes"]) == 2,
+        PATIENCE_SECONDS,
+    )
+    groups = {g["groupName"]: g for g in worker_groups(namespace.get("rayservices", "partita"))}
+    await eventually(lambda: pods(namespace.get("rayservices", "partita")), lambda now: now == [0, 0, 1, 1])
+    labels = groups[f"frontends-{digest}"]["template"]["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "vision"
+
+    asking.cancel()
+    assert set(answers) == {httpx.codes.OK}
+    await namespace.wait("delete", "isess", "traffic", "--timeout=120s")
