@@ -14,9 +14,42 @@ app.kubernetes.io/component: operator
 
 {{- define "partita.labels" -}}
 {{ include "partita.selectorLabels" . }}
+{{ include "partita.versionLabels" . }}
+{{- end -}}
+
+{{- define "partita.versionLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "partita.redisName" -}}
+{{- printf "%s-redis" (include "partita.fullname" . | trunc 46 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "partita.redisSelectorLabels" -}}
+app.kubernetes.io/name: partita
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: redis
+{{- end -}}
+
+{{- define "partita.redisLabels" -}}
+{{ include "partita.redisSelectorLabels" . }}
+{{ include "partita.versionLabels" . }}
+{{- end -}}
+
+{{/* Address of the Redis of Ray's heads: the chart's own, or the one of the values; empty without a Redis. */}}
+{{- define "partita.redisAddress" -}}
+{{- if .Values.redis.enabled -}}
+{{- printf "%s.%s.svc:6379" (include "partita.redisName" .) .Release.Namespace -}}
+{{- else -}}
+{{- .Values.kuberay.redisAddress -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with its password; empty if the operator does not know the password. */}}
+{{- define "partita.redisPasswordSecret" -}}
+{{- .Values.kuberay.redisPasswordSecret.name | default (ternary (include "partita.redisName" .) "" .Values.redis.enabled) -}}
 {{- end -}}
 
 {{- define "partita.serviceAccountName" -}}
@@ -42,7 +75,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "mig" "models" "podTemplates" "profiling" "tracing" "logging" "health" -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
-{{- $_ := set $config "kuberay" (omit .Values.kuberay "tokenSecret") -}}
+{{- $kuberay := omit .Values.kuberay "tokenSecret" "redisPasswordSecret" -}}
+{{- $_ := set $config "kuberay" (set $kuberay "redisAddress" (include "partita.redisAddress" .)) -}}
 {{- $_ := set $config "metrics" (pick .Values.metrics "port") -}}
 {{- $_ := set $config "admission" (pick .Values.admission "enabled" "port") -}}
 {{- $config | toYaml -}}
@@ -109,8 +143,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, create, patch, delete]
-{{- if and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
-# The token of the namespace's Ray clusters. The operator creates it by server-side apply, to which the name applies, too.
+{{- $token := and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
+{{- $password := and (include "partita.redisAddress" .) (include "partita.redisPasswordSecret" .) (not .Values.kuberay.redisSecret) }}
+{{- if or $token $password }}
+# The token of the namespace's Ray clusters, and the password of their heads' Redis. The operator creates the Secret by
+# server-side apply, to which the name applies, too.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [partita-ray]

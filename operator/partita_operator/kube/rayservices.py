@@ -39,9 +39,12 @@ class RayServices:
         """The RayServices that have these labels; an empty list if KubeRay is not installed."""
         return await self._list(RayServiceResource, labels)
 
-    async def clusters(self, labels: Mapping[str, str]) -> list[Document]:
-        """The RayClusters that have these labels; an empty list if KubeRay is not installed."""
-        return await self._list(RayClusterResource, labels)
+    async def clusters(self, labels: Mapping[str, str], namespace: str | None = None) -> list[Document]:
+        """The RayClusters that have these labels, also those that are being deleted, in all namespaces or in one.
+
+        An empty list if KubeRay is not installed.
+        """
+        return await self._list(RayClusterResource, labels, namespace)
 
     async def apply(self, manifest: Document) -> Document:
         """Apply a RayService and return it as stored."""
@@ -79,12 +82,14 @@ class RayServices:
             if not is_missing(error):
                 raise _refused(f"scale RayCluster {namespace}/{name}", error) from error
 
-    async def _list(self, resource: Resource, labels: Mapping[str, str]) -> list[Document]:
+    async def _list(
+        self, resource: Resource, labels: Mapping[str, str], namespace: str | None = None
+    ) -> list[Document]:
         async def listed() -> list[Document]:
             return [
                 raw
-                for namespace in self._namespaces
-                for raw in await self._client.list(resource, namespace, labels=equal(labels))
+                for place in (self._namespaces if namespace is None else (namespace,))
+                for raw in await self._client.list(resource, place, labels=equal(labels))
             ]
 
         try:

@@ -1,7 +1,8 @@
 """Secrets that Partita makes in the namespaces of sessions. It has rights on these names only."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from partita_operator.kube.client import KubernetesClient
@@ -9,6 +10,16 @@ from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import SecretResource
 from partita_operator.kube.retries import retried
 from partita_operator.ports import EngineUnavailableError
+
+
+@dataclass(frozen=True)
+class SecretContent:
+    """What a Secret has; empty if it does not exist."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By key."""
+    owners: frozenset[str] = frozenset()
+    """UIDs of the objects with which it is deleted."""
 
 
 class Secrets:
@@ -22,25 +33,35 @@ class Secrets:
         self._name = name
         self._labels = dict(labels)
 
-    async def read(self, namespace: str) -> Mapping[str, str]:
-        """Its values by key; empty if it does not exist."""
+    async def read(self, namespace: str) -> SecretContent:
+        """What it has; nothing if it does not exist."""
         try:
-            return _values(await retried(lambda: self._client.get(SecretResource, self._name, namespace)))
+            return _content(await retried(lambda: self._client.get(SecretResource, self._name, namespace)))
         except ApiError as error:
             if is_missing(error):
-                return {}
+                return SecretContent()
             raise self._refused("read", namespace, error) from error
 
-    async def write(self, namespace: str, values: Mapping[str, str]) -> Mapping[str, str]:
-        """Create it with these values, or set them. Returns all values."""
+    async def write(
+        self, namespace: str, values: Mapping[str, str], owners: Sequence[Mapping[str, Any]] = ()
+    ) -> SecretContent:
+        """Create it with these values, or set them, and make these objects its owners. Returns all that it has.
+
+        Values and owners of an earlier call that are left out are removed.
+        """
         data = {key: b64encode(value.encode()).decode() for key, value in values.items()}
         manifest = {
-            "metadata": {"name": self._name, "namespace": namespace, "labels": self._labels},
+            "metadata": {
+                "name": self._name,
+                "namespace": namespace,
+                "labels": self._labels,
+                "ownerReferences": [_reference(owner) for owner in owners],
+            },
             "type": "Opaque",
             "data": data,
         }
         try:
-            return _values(await retried(lambda: self._client.apply(SecretResource, manifest, force=True)))
+            return _content(await retried(lambda: self._client.apply(SecretResource, manifest, force=True)))
         except ApiError as error:
             raise self._refused("write", namespace, error) from error
 
@@ -55,9 +76,16 @@ class Secrets:
     def _refused(self, what: str, namespace: str, error: ApiError) -> EngineUnavailableError:
         return EngineUnavailableError(
             f"Partita may not {what} Secret {namespace}/{self._name}: {error}. Set kuberay.image of the chart, which "
-            "adds the rights to the operator's role, or name an existing Secret in kuberay.authSecret."
+            "adds the rights to the operator's role, or name existing Secrets in kuberay.authSecret and "
+            "kuberay.redisSecret."
         )
 
 
-def _values(secret: Mapping[str, Any]) -> Mapping[str, str]:
-    return {key: b64decode(value).decode(errors="replace") for key, value in (secret.get("data") or {}).items()}
+def _content(secret: Mapping[str, Any]) -> SecretContent:
+    values = {key: b64decode(value).decode(errors="replace") for key, value in (secret.get("data") or {}).items()}
+    return SecretContent(values, frozenset(owner["uid"] for owner in secret["metadata"].get("ownerReferences") or ()))
+
+
+def _reference(owner: Mapping[str, Any]) -> dict[str, str]:
+    meta = owner["metadata"]
+    return {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}

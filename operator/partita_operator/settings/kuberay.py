@@ -1,7 +1,7 @@
 """Settings of KubeRay: the pods of its Ray clusters, and the addresses of these clusters."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -14,6 +14,27 @@ def _url_template(template: str) -> str:
     except (IndexError, KeyError, ValueError) as error:
         raise ValueError("it may contain only the placeholders {service} and {namespace}") from error
     return template
+
+
+def _namespace_template(template: str) -> str:
+    try:
+        template.format(namespace="namespace")
+    except (IndexError, KeyError, ValueError) as error:
+        raise ValueError("it may contain only the placeholder {namespace}") from error
+    return template
+
+
+_NOT_IN_PASSWORDS: Final = frozenset(" \t\r\n*?[\\\"'")
+"""KubeRay puts the password into a shell command, without quotes, and the chart into Redis' configuration."""
+
+
+def _password(secret: SecretStr | None) -> SecretStr | None:
+    if secret is not None and not _NOT_IN_PASSWORDS.isdisjoint(secret.get_secret_value()):
+        raise ValueError(
+            "the password may not contain spaces, line breaks, quotes, backslashes, *, ? and [. Does the Secret end "
+            "with a line break?"
+        )
+    return secret
 
 
 UrlTemplate = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_url_template)]
@@ -72,15 +93,23 @@ class KubeRaySettings(Section):
         description='KubeRay\'s upgradeStrategy, such as {"type": "NewClusterWithIncrementalUpgrade", ...}. '
         "Empty: KubeRay's default.",
     )
-    redis_address: str = Field(
+    redis_address: Annotated[str, AfterValidator(_namespace_template)] = Field(
         default="",
-        description="Address of a Redis for the state of Ray's heads, such as redis.ray.svc:6379. Workers then serve "
-        "on while a head is replaced. Empty: all pods of a Ray cluster are replaced with its head.",
+        description="Address of a Redis for the state of Ray's heads, such as redis.ray.svc:6379; {namespace} stands "
+        "for the session's namespace. Workers then serve on while a head is replaced. Empty: all pods of a Ray cluster "
+        "are replaced with its head.",
     )
     redis_secret: str = Field(
         default="",
         description="Name of a Secret with the password of that Redis (key password), in each namespace with sessions. "
-        "Empty: no password.",
+        "Empty: Partita gives each of these namespaces the password of kuberay.redisPasswordSecret.",
+    )
+    redis_password: Annotated[
+        SecretStr | None, FromSecret("kuberay.redisPasswordSecret"), AfterValidator(_password)
+    ] = Field(
+        default=None,
+        description="Password of that Redis, for the operator and the heads. It may not contain spaces, quotes, "
+        "backslashes, *, ? and [.",
     )
     authentication: RayAuthentication = Field(
         default=RayAuthentication.TOKEN,
@@ -109,3 +138,17 @@ class KubeRaySettings(Section):
     def enabled(self) -> bool:
         """Whether sessions may be served through KubeRay."""
         return self.image != ""
+
+    @property
+    def generates_token(self) -> bool:
+        """Whether Partita makes Ray's tokens."""
+        return self.authentication is RayAuthentication.TOKEN and not self.auth_secret
+
+    @property
+    def shares_redis_password(self) -> bool:
+        """Whether Partita gives the Redis's password to the namespaces with sessions."""
+        return self.redis_address != "" and self.redis_password is not None and not self.redis_secret
+
+    def redis_address_of(self, namespace: str) -> str:
+        """The Redis of the namespace's heads; empty without a Redis."""
+        return self.redis_address.format(namespace=namespace)

@@ -132,6 +132,14 @@ TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
             JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS,
             id="KubeRay, without authentication",
         ),
+        pytest.param(
+            {
+                "redis": {"enabled": True},
+                "kuberay": {"image": "x", "authentication": "Disabled", "redisPasswordSecret": {"name": "redis"}},
+            },
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS | TOKENS,
+            id="KubeRay, with the password of a Redis",
+        ),
     ],
 )
 def test_optional_features_add_only_the_rights_they_need(
@@ -222,6 +230,7 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-admission",
         "blue-partita-profiling",
         "blue-partita-lease",
+        "blue-partita-redis",
     }
     for key, found in objects.items():
         assert found["metadata"]["labels"]["app.kubernetes.io/instance"] == "blue", key

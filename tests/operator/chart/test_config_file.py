@@ -134,6 +134,7 @@ def test_tokens_come_from_secrets_as_variables_that_the_operator_reads() -> None
         "PARTITA_OPERATOR__RAY__TOKEN": ("ray", "token"),
         "PARTITA_OPERATOR__RAY__TOKENS": ("ray", "others"),
         "PARTITA_OPERATOR__KUBERAY__TOKEN": ("ray", "kuberay"),
+        "PARTITA_OPERATOR__KUBERAY__REDIS_PASSWORD": ("redis", "operator"),
     }
     assert set(secrets) == {setting.variable for setting in all_settings() if setting.secret is not None}
 

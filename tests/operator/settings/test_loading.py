@@ -86,6 +86,16 @@ def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "kuberay.tokenSecret of the chart" in str(error.value)
 
 
+@pytest.mark.parametrize("password", ["two words", "line\n", "a*", "what?", "[a", 'a"b', "it's", "a\\b"])
+def test_a_password_that_would_not_reach_redis_unchanged_is_refused(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}KUBERAY__REDIS_PASSWORD", password)
+    with pytest.raises(BadSettingsError, match=r"kuberay\.redisPasswordSecret: .* may not contain spaces") as error:
+        load_settings({})
+    assert password not in str(error.value).replace("*, ? and [", "")
+
+
 def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path: Path) -> None:
     given = load_settings({("namespaces",): ("a",), ("mig", "products"): "[]", ("ray", "runtimeEnv"): "{pip: [x]}"})
     assert load_settings({}, file(tmp_path, settings_yaml(given))) == given
@@ -110,6 +120,11 @@ def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path:
         pytest.param("kuberay: {workers: {cpu: 2}}", ["kuberay.workers.cpu", "has nodeSelector"], id="deeper"),
         pytest.param(
             "kuberay: {serveUrl: 'http://{pod}'}", ["kuberay.serveUrl", "placeholders {service}"], id="unknown brace"
+        ),
+        pytest.param(
+            "kuberay: {redisAddress: '{service}:6379'}",
+            ["kuberay.redisAddress", "placeholder {namespace}"],
+            id="a placeholder of another setting",
         ),
         pytest.param("mig: {products: [{name: x}]}", ["mig.products.0.slices", "required"], id="in a list"),
         pytest.param("namespaces: [a, a]", ["namespaces: ['a', 'a']", "once"], id="a name twice"),

@@ -24,7 +24,7 @@ from partita_operator.engines.kuberay.backend import reports_ports, serving_clus
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
 from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
-from partita_operator.engines.kuberay.ray_tokens import RayTokens
+from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
     NAME,
@@ -124,8 +124,8 @@ class KubeRayEngine:
         self._budgets = BudgetWriter(client, LABELS)
         self._claims = DeviceClaims(client)
         self._settings = settings
-        self._tokens = RayTokens(client, settings)
-        self._redis = RedisCheck(settings.redis_address)
+        self._secrets = RaySecrets(client, settings)
+        self._redis = RedisCheck(settings)
         self._options = options
         self._frontends = FrontendClient()
         self._dashboards: dict[str, RayDashboard] = {}
@@ -175,7 +175,8 @@ class KubeRayEngine:
         )
         message = " ".join(filter(None, (explanation(found.rayservice), status.message)))
         budget_problem, _ = self._budget_problems.get(_namespace(session_key), ("", 0.0))
-        texts = (await self._redis.problem(), self._token_remark(found.rayservice), budget_problem.removesuffix("."))
+        redis_problem = await self._redis.problem(_namespace(session_key))
+        texts = (redis_problem, self._token_remark(found.rayservice), budget_problem.removesuffix("."))
         remarks = [Remark(text) for text in texts if text]
         if not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
             pods = pods_of(found.state, session_key, await self._pods(found.rayservice))
@@ -207,7 +208,7 @@ class KubeRayEngine:
     async def remove(self, session_key: str) -> bool:
         """Removes the frontend, then, once it has answered its last request, the stages.
 
-        The RayService is deleted with the last session of its namespace, and the namespace's token with it.
+        The RayService is deleted with the last session of its namespace, and the namespace's Secret after it.
         """
         namespace = _namespace(session_key)
         async with self._lock(namespace):
@@ -222,8 +223,8 @@ class KubeRayEngine:
                 logger.info("deleting the RayService of namespace %s, which has no sessions now", namespace)
                 self._last_read.pop(namespace, None)
                 self._budget_problems.pop(namespace, None)
+                await self._secrets.remove(namespace, await self._services.clusters(LABELS, namespace))
                 await self._services.delete(namespace, NAME)
-                await self._tokens.remove(namespace)
                 return False
             stages = found.state.deployments(session_key).without({frontend})
             await self._write(namespace, found, session_key, stages if frontend in left else Deployments())
@@ -275,7 +276,7 @@ class KubeRayEngine:
         services = list(clusters(found).values())
         if not services:
             return None
-        token = await self._tokens.read(namespace)
+        token = await self._secrets.token(namespace)
         dashboard = await self._dashboard(namespace, services[0], token.value if token else None)
         try:
             return read_state(await dashboard.get(APPLICATIONS_PATH))
@@ -283,7 +284,7 @@ class KubeRayEngine:
             if isinstance(error, DashboardRefusedError) and error.refuses_token and not has_token(found, token):
                 return None  # The next `apply` gives the RayService the new token, and KubeRay replaces the cluster.
             if is_ready(found) and found["metadata"].get("deletionTimestamp") is None:
-                if problem := await self._redis.problem():
+                if problem := await self._redis.problem(namespace):
                     raise EngineUnavailableError(f"{problem[:1].upper()}{problem[1:]}. {error}") from error
                 raise
             return None
@@ -329,7 +330,7 @@ class KubeRayEngine:
         present: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
-        token = await self._tokens.ensure(namespace)
+        token = await self._secrets.ensure(namespace)
 
         def made(elsewhere: Mapping[str, int]) -> dict[str, Any]:
             groups = [frontend_group(self._settings, pods.template)] if template_digest(pods.template) else []

@@ -9,6 +9,7 @@ from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.kuberay.authentication import RayToken, with_authentication
 from partita_operator.engines.kuberay.comparison import is_replaced
+from partita_operator.engines.kuberay.fault_tolerance import fault_tolerance
 from partita_operator.engines.kuberay.pod_drain import with_drain
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import (
@@ -63,8 +64,7 @@ def rayservice(
     }
     if settings.ray_version:
         cluster["rayVersion"] = settings.ray_version
-    if settings.redis_address:
-        cluster["gcsFaultToleranceOptions"] = fault_tolerance(settings.redis_address, settings.redis_secret)
+    cluster |= fault_tolerance(namespace, settings)
     cluster = with_authentication(with_drain(cluster, present, settings.drain_seconds), present, token)
     if present is not None and is_replaced(present["spec"]["rayClusterConfig"], cluster):
         cluster["workerGroupSpecs"] = _used(cluster["workerGroupSpecs"], desired)
@@ -100,14 +100,6 @@ def _used(groups: Iterable[WorkerGroup], desired: Iterable[WorkerGroup]) -> list
     """The groups that a new Ray cluster needs: without those of earlier slices and templates, which have no pods."""
     names = {group["groupName"] for group in desired}
     return [group for group in groups if group["replicas"] or group["groupName"] in names]
-
-
-def fault_tolerance(redis_address: str, secret: str) -> dict[str, Any]:
-    """Options for a head that keeps its state in a Redis, each Ray cluster in a part of its own."""
-    options: dict[str, Any] = {"redisAddress": redis_address}
-    if secret:
-        options["redisPassword"] = {"valueFrom": {"secretKeyRef": {"name": secret, "key": "password"}}}
-    return options
 
 
 def serve_config(applications: Iterable[AppConfig]) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic import SecretStr
 from tests.operator.chart.charts import rendered
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
 from tests.operator.engines.serve_model import stage_config
-from tests.operator.kubectl import Kubectl, new_namespace
+from tests.operator.kubectl import Kubectl, eventually, new_namespace
 from tests.runtime.serving.plans import application
 
 from partita_api.pod.template import PodTemplate
@@ -27,8 +29,9 @@ from partita_operator.engines.kuberay.authentication import (
     authenticates,
 )
 from partita_operator.engines.kuberay.engine import KubeRayEngine
-from partita_operator.engines.kuberay.ray_tokens import RayTokens
-from partita_operator.engines.kuberay.rayservice_manifest import rayservice
+from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
+from partita_operator.engines.kuberay.ray_secrets import RaySecrets
+from partita_operator.engines.kuberay.rayservice_manifest import LABELS, rayservice
 from partita_operator.engines.kuberay.worker_groups import NUMBERS
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
@@ -37,7 +40,7 @@ from partita_operator.kube.rayservices import RayServices
 from partita_operator.kube.resources import SecretResource
 from partita_operator.pod_templates.session_pool import session_pool
 from partita_operator.ports import EngineUnavailableError, ServingSpec, StageTarget
-from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.kuberay import KubeRaySettings, RayAuthentication
 
 pytestmark = pytest.mark.apiserver
 
@@ -85,19 +88,19 @@ def stored(namespace: Kubectl) -> Json | None:
 
 
 async def test_a_namespace_has_one_token_until_it_is_removed(operator: KubernetesClient, namespace: Kubectl) -> None:
-    tokens, standby = RayTokens(operator, SETTINGS), RayTokens(operator, SETTINGS)
-    assert await tokens.read(namespace.namespace) is None
+    secrets, standby = RaySecrets(operator, SETTINGS), RaySecrets(operator, SETTINGS)
+    assert await secrets.token(namespace.namespace) is None
 
-    made = await tokens.ensure(namespace.namespace)
+    made = await secrets.ensure(namespace.namespace)
     assert made is not None
     assert made.value
     assert len(made.value) > 32
     assert await standby.ensure(namespace.namespace) == made
 
-    await tokens.remove(namespace.namespace)
+    await secrets.remove(namespace.namespace, [])
     assert stored(namespace) is None
-    await tokens.remove(namespace.namespace)
-    again = await tokens.ensure(namespace.namespace)
+    await secrets.remove(namespace.namespace, [])
+    again = await secrets.ensure(namespace.namespace)
     assert again is not None
     assert again.value != made.value
 
@@ -105,10 +108,116 @@ async def test_a_namespace_has_one_token_until_it_is_removed(operator: Kubernete
 async def test_a_token_that_exists_is_kept(operator: KubernetesClient, namespace: Kubectl) -> None:
     namespace("create", "secret", "generic", SECRET, f"--from-literal={TOKEN_KEY}=chosen")
 
-    found = await RayTokens(operator, SETTINGS).ensure(namespace.namespace)
+    found = await RaySecrets(operator, SETTINGS).ensure(namespace.namespace)
 
     assert found is not None
     assert found.value == "chosen"
+
+
+WITH_REDIS = SETTINGS.model_copy(update={"redis_address": "redis:6379", "redis_password": SecretStr("one")})
+ANOTHER_PASSWORD = WITH_REDIS.model_copy(update={"redis_password": SecretStr("two")})
+
+
+def decoded(namespace: Kubectl) -> dict[str, str]:
+    """The values of the Secret."""
+    return {key: b64decode(value).decode() for key, value in (stored(namespace) or {}).items()}
+
+
+@pytest.mark.parametrize("authentication", ["Token", "Disabled"])
+async def test_the_password_of_the_redis_is_in_the_secret_of_each_namespace(
+    operator: KubernetesClient, namespace: Kubectl, authentication: str
+) -> None:
+    settings = KubeRaySettings.model_validate({**WITH_REDIS.model_dump(), "authentication": authentication})
+    token = await RaySecrets(operator, settings).ensure(namespace.namespace)
+
+    assert decoded(namespace) == {PASSWORD_KEY: "one", **({TOKEN_KEY: token.value} if token else {})}
+    assert (token is None) == (authentication == "Disabled")
+
+
+async def test_a_changed_password_replaces_the_old_one_and_the_token_stays(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    token = await RaySecrets(operator, WITH_REDIS).ensure(namespace.namespace)
+    await RaySecrets(operator, ANOTHER_PASSWORD).ensure(namespace.namespace)
+    assert token is not None
+    assert decoded(namespace) == {PASSWORD_KEY: "two", TOKEN_KEY: token.value}
+
+    without = WITH_REDIS.model_copy(update={"authentication": RayAuthentication.DISABLED})
+    await RaySecrets(operator, without).ensure(namespace.namespace)
+    assert decoded(namespace) == {PASSWORD_KEY: "one", TOKEN_KEY: token.value}, "pods that still run have the token"
+
+
+async def test_a_secret_that_is_complete_is_not_written(operator: KubernetesClient, namespace: Kubectl) -> None:
+    await RaySecrets(operator, WITH_REDIS).ensure(namespace.namespace)
+    before = namespace.get("secret", SECRET)
+
+    await RaySecrets(operator, WITH_REDIS).ensure(namespace.namespace)
+
+    assert namespace.get("secret", SECRET) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(
+            {"authentication": "Disabled", "redisPassword": "one", "redisSecret": "ours"}, id="a named Secret"
+        ),
+        pytest.param({"authentication": "Disabled", "redisPassword": "one", "redisAddress": ""}, id="no Redis"),
+        pytest.param({"authentication": "Disabled"}, id="no password"),
+    ],
+)
+async def test_no_secret_is_made_if_nobody_reads_it(
+    operator: KubernetesClient, namespace: Kubectl, settings: Json
+) -> None:
+    given = {"image": "x", "redisAddress": "redis:6379", **settings}
+    await RaySecrets(operator, KubeRaySettings.model_validate(given)).ensure(namespace.namespace)
+    assert stored(namespace) is None
+
+
+async def test_the_secret_is_deleted_after_the_last_ray_cluster(operator: KubernetesClient, namespace: Kubectl) -> None:
+    key = f"{namespace.namespace}/traffic"
+    stage = stage_config("plan-1", 0, 1, session=key)
+    unreachable = WITH_REDIS.model_copy(update={"dashboard_url": "http://127.0.0.1:9"})
+    with kuberay_definitions(namespace, *KINDS):
+        await RaySecrets(operator, unreachable).ensure(namespace.namespace)
+        await RayServices(operator).apply(rayservice(namespace.namespace, [stage], [], None, unreachable, TOKEN))
+        spec = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": []}}}}
+        metadata = {"name": "one", "labels": LABELS, "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"]}
+        namespace.apply({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+        namespace("delete", "raycluster", "one", "--wait=false")
+        engine = KubeRayEngine(operator, unreachable)
+
+        while not await engine.remove(key):
+            pass
+
+        assert namespace.get("rayservice", "partita") is None
+        assert decoded(namespace)[PASSWORD_KEY] == "one", "KubeRay needs it while it removes the cluster's state"
+        namespace("patch", "raycluster", "one", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        await eventually(lambda: stored(namespace), lambda found: found is None)
+        await engine.close()
+
+
+async def test_a_new_session_keeps_the_secret_of_the_ray_cluster_before(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    secrets = RaySecrets(operator, WITH_REDIS)
+    with kuberay_definitions(namespace, *KINDS):
+        token = await secrets.ensure(namespace.namespace)
+        spec = {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": []}}}}
+        namespace.apply({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "one"}, "spec": spec})
+        cluster = namespace.get("raycluster", "one")
+        assert cluster is not None
+        await secrets.remove(namespace.namespace, [cluster])
+        owned = namespace.get("secret", SECRET)
+        assert owned is not None
+        assert [owner["uid"] for owner in owned["metadata"]["ownerReferences"]] == [cluster["metadata"]["uid"]]
+
+        assert await secrets.ensure(namespace.namespace) == token
+
+        kept = namespace.get("secret", SECRET)
+        assert kept is not None
+        assert "ownerReferences" not in kept["metadata"]
+        assert kept["data"] == owned["data"]
 
 
 async def test_the_name_limits_what_server_side_apply_may_create(
@@ -137,10 +246,10 @@ async def test_the_name_limits_what_server_side_apply_may_create(
 async def test_no_token_is_made_if_none_is_needed(
     operator: KubernetesClient, namespace: Kubectl, settings: Json, want: RayToken | None
 ) -> None:
-    tokens = RayTokens(operator, KubeRaySettings.model_validate({"image": "x", **settings}))
+    secrets = RaySecrets(operator, KubeRaySettings.model_validate({"image": "x", **settings}))
 
-    assert await tokens.ensure(namespace.namespace) == want
-    await tokens.remove(namespace.namespace)
+    assert await secrets.ensure(namespace.namespace) == want
+    await secrets.remove(namespace.namespace, [])
     assert stored(namespace) is None
 
 

@@ -12,6 +12,8 @@ from tests.operator.engines.serve_model import frontend_config, stage_config
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool
 from partita_operator.engines.app_config import AppConfig
+from partita_operator.engines.kuberay.authentication import SECRET
+from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
 from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,
     rayservice,
@@ -290,14 +292,35 @@ def test_standby_processes_on_nodes_of_frontends_preload_the_frontend() -> None:
                 "redisAddress": "redis:6379",
                 "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
             },
-            id="with a password",
+            id="with a password in a Secret of the namespace",
         ),
+        pytest.param(
+            {"redisAddress": "redis:6379", "redisPassword": "s3cret"},
+            {
+                "redisAddress": "redis:6379",
+                "redisPassword": {"valueFrom": {"secretKeyRef": {"name": SECRET, "key": PASSWORD_KEY}}},
+            },
+            id="with a password of the operator",
+        ),
+        pytest.param(
+            {"redisAddress": "redis:6379", "redisPassword": "s3cret", "redisSecret": "redis"},
+            {
+                "redisAddress": "redis:6379",
+                "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
+            },
+            id="the Secret of the namespace has precedence",
+        ),
+        pytest.param(
+            {"redisAddress": "redis.{namespace}.svc"}, {"redisAddress": "redis.vision.svc"}, id="one in each namespace"
+        ),
+        pytest.param({"redisPassword": "s3cret"}, None, id="a password without a Redis"),
     ],
 )
 def test_the_state_of_the_head_is_in_redis_if_there_is_one(settings: Json, want: Json | None) -> None:
     made = rendered([], settings=KubeRaySettings.model_validate({"image": "x", **settings}))
 
     assert made["spec"]["rayClusterConfig"].get("gcsFaultToleranceOptions") == want
+    assert "s3cret" not in str(made)
 
 
 def test_a_raylet_has_time_to_start_on_a_busy_node() -> None:
