@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 import yaml
 from tests.operator.chart.charts import CHART, EVERYTHING
+from tests.operator.engines.kuberay.redis_server import WITH_REDIS
 
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
 OPENING = re.compile(r"^\s*\{\{-? *(?:if|with|range|else)\b.*\}\}\s*$")
 """A line that only opens a branch."""
-ELSEWHERE = re.compile(r"fail |\$kept\.data }}")
-"""First lines of branches that fail the rendering (`test_chart.py`) or need a cluster (`test_admission_objects.py`)."""
+ELSEWHERE = re.compile(r"fail |\$kept\.data }}|\(lookup ")
+"""First lines of branches that fail the rendering or need a cluster: their tests are in `test_chart.py`,
+`test_admission_objects.py` and `test_redis.py`.
+"""
 NOTHING: dict[str, Any] = {
     "replicas": 1,
     "metrics": {"service": {"enabled": False}},
@@ -54,7 +57,7 @@ def marked(directory: Path) -> tuple[Path, set[str]]:
 def test_every_branch_is_rendered_by_some_values_and_not_by_others(tmp_path: Path) -> None:
     chart, marks = marked(tmp_path)
     seen = []
-    for values in (None, EVERYTHING, IN_NAMESPACES, NOTHING, BY_CERT_MANAGER, BY_AN_ISSUER):
+    for values in (None, EVERYTHING, IN_NAMESPACES, NOTHING, WITH_REDIS, BY_CERT_MANAGER, BY_AN_ISSUER):
         with charts.Chart.load(chart) as loaded:
             manifests = loaded.render(values, name="partita", namespace="partita-system")
         texts = [text for path, text in manifests.items() if path.endswith(".yaml")]

@@ -2,18 +2,23 @@
 
 import os
 import subprocess
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tests.operator.chart.charts import CHART, documents, pod, rendered
 from tests.operator.engines.kuberay.redis_server import WITH_REDIS, RedisServer, running_redis
+from tests.operator.kubectl import Kubectl
 
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.settings.kuberay import KubeRaySettings
 
 Json = dict[str, Any]
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
+config = pytest.importorskip("helm_python.config")
 errors = pytest.importorskip("helm_python.errors")
 PASSWORD = "s3cr$t#;&|<>(~!)"
 
@@ -174,3 +179,30 @@ def test_redis_runs_by_the_command_of_the_pod(tmp_path: Path) -> None:
         assert PASSWORD not in Path(f"/proc/{redis.process.pid}/cmdline").read_text()
     with running_redis(tmp_path, "another") as again:
         assert cli(again, "get", "key", password="another").stdout == "kept\n"
+
+
+@pytest.mark.apiserver
+def test_a_password_of_the_chart_is_random_and_stays_over_upgrades(control_plane: ControlPlane) -> None:
+    namespace = f"redis-{uuid4().hex[:8]}"
+    users = Kubectl(control_plane.kubeconfig, namespace)
+    values = {"redis": {"enabled": True}, "kuberay": {"image": "x"}}
+
+    def password() -> str:
+        secret = users.get("secret", "partita-redis")
+        assert secret is not None
+        return b64decode(secret["data"]["password"]).decode()
+
+    with config.Config(kubeconfig_path=control_plane.kubeconfig, namespace=namespace) as helm:
+        helm.install(str(CHART), "partita", values, create_namespace=True, timeout=60)
+        try:
+            made = password()
+            assert len(made) == 40
+            helm.upgrade(str(CHART), "partita", {**values, "resyncSeconds": 6}, timeout=60)
+            assert password() == made
+
+            users("delete", "secret", "partita-redis")
+            helm.upgrade(str(CHART), "partita", values, timeout=60)
+            assert password() != made
+        finally:
+            helm.uninstall("partita", timeout=60)
+            users("delete", "namespace", namespace, "--wait=false")
