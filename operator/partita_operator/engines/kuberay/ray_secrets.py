@@ -59,7 +59,9 @@ class RaySecrets:
             return
         if not clusters:
             await self._secrets.delete(namespace)
-        elif (present := await self._secrets.read(namespace)).values:
+            return
+        present = await self._secrets.read(namespace)
+        if present.values and present.owners != {cluster["metadata"]["uid"] for cluster in clusters}:
             await self._secrets.write(namespace, _ours(present), clusters)
 
     @property

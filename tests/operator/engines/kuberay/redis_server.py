@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.operator.chart.charts import rendered
@@ -33,14 +34,14 @@ class RedisServer:
 
 
 @contextmanager
-def running_redis(directory: Path, password: str) -> Iterator[RedisServer]:
-    """Redis with its files in the directory. Skips the test if the program is missing."""
+def running_redis(directory: Path, password: str, port: int = 0) -> Iterator[RedisServer]:
+    """Redis with its files in the directory, by default at a free port. Skips the test if the program is missing."""
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server: apt-get install redis-server")
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     (container,) = rendered(WITH_REDIS)["StatefulSet", "partita-redis"]["spec"]["template"]["spec"]["containers"]
     script = container["args"][0].replace("port 6379", f"port {port}").replace("dir /data", f"dir {directory}")
-    log = directory / f"redis-{port}.log"
+    log = directory / f"{uuid4().hex}.log"
     variables = {**os.environ, "REDISCLI_AUTH": password}
     process = spawn([*container["command"], script], log=log, environment=variables, dies_with_parent=True)
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from tests.builders import pool
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_definitions
 from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
@@ -21,6 +22,10 @@ from tests.patience import eventually
 
 from partita_api.gpupool import GPUPool
 from partita_devtools.control_plane.lifecycle import ControlPlane
+from partita_operator.engines.kuberay.authentication import SECRET
+from partita_operator.engines.kuberay.engine import KubeRayEngine
+from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
+from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
     NAME,
@@ -30,12 +35,15 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
 )
 from partita_operator.engines.kuberay.state import clusters, explanation, is_ready, scaling
 from partita_operator.engines.kuberay.worker_groups import NUMBERS, pool_group
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import load_config
 from partita_operator.settings.kuberay import KubeRaySettings
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.timeout(600)]
 
 cluster = cluster_with_crds
 SETTINGS = KubeRaySettings(image="registry/serving:1")
+PART_OF = {"app.kubernetes.io/part-of": "partita"}
 T4, L4 = pool("t4").build(), pool("l4").build()
 
 
@@ -204,3 +212,44 @@ def test_pods_keep_our_probes(users: Kubectl, controller: str) -> None:
         ray, *_ = pod["spec"]["containers"]
         assert {*ray["livenessProbe"]} & {"httpGet", "exec"} == {"httpGet"}
         assert {*ray["readinessProbe"]} & {"httpGet", "exec"} == {"httpGet"}
+
+
+async def test_the_state_in_the_redis_is_removed_with_the_password_of_the_secret(
+    users: Kubectl, controller: str, control_plane: ControlPlane
+) -> None:
+    if controller == "double":
+        pytest.skip("the double runs no Jobs")
+    settings = SETTINGS.model_copy(
+        update={
+            "redis_address": "redis:6379",
+            "redis_password": SecretStr("s3cret"),
+            "dashboard_url": "http://127.0.0.1:9",
+        }
+    )
+    key = f"{users.namespace}/traffic"
+    async with KubernetesClient(await load_config(control_plane.kubeconfig)) as client:
+        await RaySecrets(client, settings).ensure(users.namespace)
+        users.apply(manifest(users, 1, T4, settings=settings))
+        eventually(lambda: exist(users, service(users)))
+        name = live(users, service(users))["metadata"]["name"]
+        eventually(lambda: bool(users.list("pods", "-l", f"ray.io/cluster={name},ray.io/node-type=head")))
+        engine = KubeRayEngine(client, settings)
+        assert not await engine.remove(key)
+        await engine.close()
+
+    def cleaning() -> list[Json]:
+        return users.list("pods", "-l", f"ray.io/cluster={name},ray.io/node-type=redis-cleanup")
+
+    eventually(lambda: bool(cleaning()))
+    (pod,) = cleaning()
+    (container,) = pod["spec"]["containers"]
+    (password,) = [variable for variable in container["env"] if variable["name"] == "REDIS_PASSWORD"]
+    assert password["valueFrom"] == {"secretKeyRef": {"name": SECRET, "key": PASSWORD_KEY}}
+    assert PART_OF.items() <= pod["metadata"]["labels"].items(), "the network policy of the chart's Redis knows it"
+    assert users.get("secret", SECRET) is not None
+
+    ended = json.dumps({"status": {"phase": "Succeeded"}})  # there is no kubelet
+    users("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=merge", "-p", ended)
+    eventually(lambda: users.get("raycluster", name) is None)
+    eventually(lambda: users.get("rayservice", NAME) is None)
+    eventually(lambda: users.get("secret", SECRET) is None)
