@@ -229,7 +229,8 @@ async def test_the_state_in_the_redis_is_removed_with_the_password_of_the_secret
     key = f"{users.namespace}/traffic"
     async with KubernetesClient(await load_config(control_plane.kubeconfig)) as client:
         await RaySecrets(client, settings).ensure(users.namespace)
-        users.apply(manifest(users, 1, T4, settings=settings))
+        stage = stage_config("plan-1", 0, 1, pool=T4.ray_resource, session=key)
+        users.apply(rayservice(users.namespace, [stage], [pool_group(T4, settings, 8)], None, settings))
         eventually(lambda: exist(users, service(users)))
         name = live(users, service(users))["metadata"]["name"]
         eventually(lambda: bool(users.list("pods", "-l", f"ray.io/cluster={name},ray.io/node-type=head")))
