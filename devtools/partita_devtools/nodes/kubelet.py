@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def _configuration(node: DevNode, name_server: str) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": node.cgroup,
         "enforceNodeAllocatable": [],
+        "systemReserved": {"cpu": f"{_cpus_of_others(node.spec.cpus) * 1000:.0f}m"},
         "failCgroupV1": False,
         "failSwapOn": False,
         # Only this machine and its pods can reach the node's address.
@@ -46,6 +48,15 @@ def _configuration(node: DevNode, name_server: str) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "5s",
         "serializeImagePulls": False,
     }
+
+
+def _cpus_of_others(cpus: float | None) -> float:
+    """CPUs of the machine that the node's pods may not use.
+
+    The kubelet counts all of them. Without this, it takes pods whose limit is more than the node has, and the kernel
+    refuses such a control group.
+    """
+    return 0.0 if cpus is None else max(0.0, (os.cpu_count() or 1) - cpus)
 
 
 def command(node: DevNode, binaries: Binaries, kubeconfig: Path) -> list[str]:
