@@ -54,7 +54,7 @@ e2e: install  ## The whole path on those nodes: chart, profiling pods, Ray in po
 	$(BIN)/python -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 e2e-kuberay: install  ## Sessions through KubeRay on those nodes; KUBERAY_OPERATOR is the path of its operator's program
-	$(BIN)/python -m pytest -m cluster tests/cluster/test_kuberay.py -rs $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m cluster tests/cluster/test_kuberay.py tests/cluster/test_kuberay_failures.py -rs -s $(PYTEST_ARGS)
 
 e2e-gitops: install  ## Argo CD's gitops-engine syncs examples/gitops; GITOPS_AGENT is the path of its agent, KSTATUS of kstatus
 	$(BIN)/python -m pytest tests/operator/gitops -rs -s $(PYTEST_ARGS)
