@@ -23,6 +23,7 @@ PYTHON_PAGES, TRIAL_PAGE = "docs/test_python_pages.py", "docs/test_trial_page.py
 RUN_BY: Final[dict[str, set[str]]] = {
     "README.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
     "examples/traffic/README.md": {PAGES_OF_SESSIONS, CLIENT_PAGES},
+    "docs/concepts/engines.md": {INSTALLATION_PAGES},
     "docs/concepts/plan-changes.md": {PAGES_OF_SESSIONS},
     "docs/concepts/profiling.md": {PAGES_OF_FILES},
     "docs/concepts/scheduling.md": {PYTHON_PAGES},

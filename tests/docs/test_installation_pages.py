@@ -23,7 +23,7 @@ pytestmark = pytest.mark.apiserver
 
 INSTALL, SETTINGS, README = "docs/get-started/install.md", "docs/reference/settings.md", "README.md"
 UPGRADE, MONITORING = "docs/tasks/upgrade.md", "docs/tasks/monitoring.md"
-UNINSTALL = "docs/get-started/uninstall.md"
+UNINSTALL, ENGINES = "docs/get-started/uninstall.md", "docs/concepts/engines.md"
 OPERATOR: Final = "partita-system"
 
 
@@ -54,6 +54,7 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
     change, refused = pasted(SETTINGS)
     look, save, upgrade, set_one, back = pasted(UPGRADE)
     _at_once, logs = pasted(MONITORING)
+    (make_password,) = pasted(ENGINES)
     assert install_of_the_readme.strip() in install
 
     reader.paste(install)
@@ -61,6 +62,8 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
     assert "Running" in reader.paste(f"{crds}\n{pods}")
     assert "operator" in reader.run(doctor).stdout
     await eventually(lambda: reader.paste(logs), lambda shown: "leader" in shown)
+    assert "redis-password created" in reader.paste(make_password)
+    cluster("delete", "secret", "redis-password", "-n", OPERATOR)
     assert "attempts: 5" in reader.paste(change)
     wrong = reader.run(refused)
     assert wrong.returncode == ExitCode.BAD_INPUT
