@@ -79,6 +79,7 @@ def namespace(cluster: Kubectl, head: RayCluster) -> Iterator[Kubectl]:
     namespace("create", "secret", "generic", SECRET, f"--from-literal={TOKEN_KEY}={head.auth_token}")
     yield namespace
     cluster.clear(NAMESPACE)
+    cluster("wait", "--for=delete", f"namespace/{NAMESPACE}", "--timeout=120s")
 
 
 @pytest.fixture
@@ -143,7 +144,8 @@ async def test_a_session_is_served_scaled_and_deleted(
     spec = {"engine": {"type": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 10_000}}
     namespace.apply(pool(POOL), session("traffic", **spec))
     first = await eventually(seen, lambda now: now["ready"][0] == "True", PATIENCE_SECONDS)
-    assert first["session"]["status"]["url"] == f"http://traffic.{NAMESPACE}.svc/{NAMESPACE}/traffic"
+    address = f"http://traffic.{NAMESPACE}.svc/{NAMESPACE}/traffic"
+    first = await eventually(seen, lambda now: now["session"]["status"]["url"] == address)  # once there is a Service
     url = f"http://127.0.0.1:{head.serve_http_port}/{NAMESPACE}/traffic"  # this machine has no Services
     assert await answered(url) == httpx.codes.OK
     service = namespace.get("service", "traffic")
