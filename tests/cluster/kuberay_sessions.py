@@ -44,16 +44,15 @@ def kuberay_users(directory: Path) -> Iterator[Kubectl]:
 
 
 @contextmanager
-def installed_chart(admin: Kubectl, kuberay: Mapping[str, Any]) -> Iterator[Kubectl]:
-    """The chart with these settings of KubeRay, the pool, and a namespace for sessions."""
+def installed_chart(admin: Kubectl, kuberay: Mapping[str, Any], **other: Any) -> Iterator[Kubectl]:
+    """The chart with these settings of KubeRay and `other` ones, the pool, and a namespace for sessions."""
     with config.Config(kubeconfig_path=KUBECONFIG, namespace=OPERATOR) as helm:
         if not OF_ANOTHER_CLUSTER and is_installed(helm):
             helm.uninstall(RELEASE, wait="watcher", timeout=120)  # what `make cluster` has installed
-        helm.install(str(CHART), RELEASE, values(kuberay), create_namespace=True, timeout=300)
+        helm.install(str(CHART), RELEASE, values(kuberay) | other, create_namespace=True, timeout=300)
         admin("rollout", "status", f"deployment/{RELEASE}", "-n", OPERATOR, "--timeout=300s")
         admin("create", "namespace", NAMESPACE)
-        curves = {"curves": [{"model": "*", "alphaMicros": 40000, "betaMicros": 80000}]}
-        admin.apply(pool_manifest(POOL, COUNT, emulation=curves))
+        admin.apply(pool())
         yield Kubectl(KUBECONFIG, NAMESPACE)
         admin.run("delete", "isess", "--all", "-n", NAMESPACE, "--timeout=300s")
         admin.run("delete", "gpool", POOL, "--timeout=120s")
@@ -78,6 +77,12 @@ def values(kuberay: Mapping[str, Any]) -> Json:
         },
         "profiling": {"timeoutSeconds": 600},
     }
+
+
+def pool(**spec: Any) -> Json:
+    """A pool of three accelerators that take 80 ms and 40 ms for each of a batch."""
+    curves = {"curves": [{"model": "*", "alphaMicros": 40000, "betaMicros": 80000}]}
+    return pool_manifest(POOL, COUNT, emulation=curves, **spec)
 
 
 def session(name: str, rate: float, largest_batch: int = 4) -> Json:
@@ -128,6 +133,14 @@ class Watch:
         await eventually(self.endpoints, lambda ready: ready == pods + 1)
         assert found is not None
         return found
+
+
+def ray_cluster(users: Kubectl) -> str:
+    """Name of the Ray cluster that takes requests."""
+    service = users.get("rayservice", "partita")
+    assert service is not None
+    name: str = service["status"]["activeServiceStatus"]["rayClusterName"]
+    return name
 
 
 def plan(session: Json | None) -> str:

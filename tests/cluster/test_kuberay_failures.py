@@ -5,7 +5,7 @@ Prints a table: the requests that were sent around each event, and those that fa
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from tests.cluster.installation import NAMESPACE as OPERATOR
@@ -118,26 +118,22 @@ class Events:
         """At once, without notice; waits until Kubernetes has noticed."""
         name = pod_of(self.users, labels)["metadata"]["name"]
         self.users("delete", "pod", name, "--grace-period=0", "--force")
-        await eventually(lambda: pod_names(self.users, labels), lambda names: names and name not in names)
+        await eventually(lambda: self.watch.workers(labels), lambda names: names and name not in names)
 
 
-def pod_names(users: Kubectl, labels: str) -> list[str]:
-    return [pod["metadata"]["name"] for pod in users.list("pods", "-l", labels)]
-
-
-async def losses(events: Events, name: str) -> dict[str, int]:
+async def losses(events: Events, event: Callable[[Events], Awaitable[None]]) -> dict[str, int]:
     """What requests were answered around an event."""
     found = await events.watch.until_serving("first", pods=events.pods)
     start_load(events.users, IMAGE, found, INPUTS, LOAD)
     await asyncio.sleep(SETTLED_SECONDS)
-    await getattr(events, name)()
+    await event(events)
     await events.until_settled()
     await asyncio.sleep(SETTLED_SECONDS)
     return await ended_load(events.users)
 
 
-WITHOUT_LOSS = ("nothing", "drain_node", "restart_operators")
-WITH_LOSS = ("kill_head", "kill_stage", "kill_frontend")
+WITHOUT_LOSS = (Events.nothing, Events.drain_node, Events.restart_operators)
+WITH_LOSS = (Events.kill_head, Events.kill_stage, Events.kill_frontend)
 
 
 async def test_clients_lose_only_what_the_killed_part_had(events: Events) -> None:
@@ -145,11 +141,11 @@ async def test_clients_lose_only_what_the_killed_part_had(events: Events) -> Non
     first["spec"]["frontend"] = {"replicas": 2}
     events.users.apply(first)
     table = {}
-    for name in (*WITHOUT_LOSS, *WITH_LOSS):
-        table[name] = await losses(events, name)
-        sent = sum(table[name].values())
-        print(f"{name}: {sent} sent, {sent - table[name].get('200', 0)} failed: {json.dumps(table[name])}", flush=True)
-    for name in WITHOUT_LOSS:
-        assert [*table[name]] == ["200"], f"{name}: {table[name]}"
-    for name in WITH_LOSS:
-        assert table[name]["200"] > 0.9 * sum(table[name].values()), f"{name}: {table[name]}"
+    for event in (*WITHOUT_LOSS, *WITH_LOSS):
+        found = table[event] = await losses(events, event)
+        sent = sum(found.values())
+        print(f"{event.__name__}: {sent} sent, {sent - found.get('200', 0)} failed: {json.dumps(found)}", flush=True)
+    for event in WITHOUT_LOSS:
+        assert [*table[event]] == ["200"], f"{event.__name__}: {table[event]}"
+    for event in WITH_LOSS:
+        assert table[event]["200"] > 0.9 * sum(table[event].values()), f"{event.__name__}: {table[event]}"

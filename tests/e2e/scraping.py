@@ -1,7 +1,6 @@
 """Configurations of Prometheus for the chart: the one of the page, and the one that the Prometheus operator makes."""
 
 import gzip
-import json
 import os
 import re
 import urllib.request
@@ -18,7 +17,7 @@ import yaml
 from tests.docs.pages import blocks
 from tests.operator.chart.charts import documents
 from tests.operator.chart.queries import RULES
-from tests.operator.kubectl import Kubectl
+from tests.operator.kubectl import Kubectl, foreign_definitions
 from tests.patience import eventually
 
 from partita_devtools.machine.ports import free_ports
@@ -168,7 +167,7 @@ def by_the_prometheus_operator(
     log = directory / "prometheus-operator.log"
     (port,) = free_ports(1)
     argv = [program, f"--web.listen-address=127.0.0.1:{port}"]
-    with _definitions(installed):
+    with foreign_definitions(installed, [_definition(kind) for kind in _KINDS]):
         installed.apply(*objects, prometheus)
         environment = {**os.environ, "KUBECONFIG": str(installed.kubeconfig)}
         process = spawn(argv, log=log, environment=environment, dies_with_parent=True)
@@ -195,22 +194,6 @@ def by_the_prometheus_operator(
             yield found.instead_of_discovery(configuration)
         finally:
             stop_all([process])
-
-
-@contextmanager
-def _definitions(kubectl: Kubectl) -> Iterator[None]:
-    """The Prometheus operator's own CustomResourceDefinitions."""
-    definitions = [_definition(kind) for kind in _KINDS]
-    names = [found["metadata"]["name"] for found in definitions]
-    try:
-        # They are too large for the annotation of `kubectl apply`.
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
-        kubectl("apply", "--server-side", "-f", "-", stdin=listed)
-        established = ("wait", "--for=condition=Established", "--timeout=10s", "crd", *names)
-        eventually(lambda: kubectl.run(*established).returncode == 0)
-        yield
-    finally:
-        kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")
 
 
 def _definition(kind: str) -> Json:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from tests import patience
 from tests.patience import PATIENCE_SECONDS
 
 from partita_api.crd_schema import KINDS, crd
@@ -117,6 +118,22 @@ def install_definitions(kubectl: Kubectl) -> None:
     """Install Partita's CRDs."""
     kubectl.apply(*(crd(kind) for kind in KINDS))
     kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+
+
+@contextmanager
+def foreign_definitions(kubectl: Kubectl, definitions: Sequence[Json]) -> Iterator[None]:
+    """CustomResourceDefinitions of other projects in a cluster for the duration of a `with` block."""
+    names = [definition["metadata"]["name"] for definition in definitions]
+    try:
+        # They are too large for the annotation of `kubectl apply`.
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions})
+        kubectl("apply", "--server-side", "-f", "-", stdin=listed)
+        established = ("wait", "--for=condition=Established", "--timeout=10s", "crd", *names)
+        # It fails at once on a definition whose status has no conditions yet.
+        patience.eventually(lambda: kubectl.run(*established).returncode == 0)
+        yield
+    finally:
+        kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")
 
 
 async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = PATIENCE_SECONDS) -> T:

@@ -117,7 +117,7 @@ class RayCluster:
     @property
     def logs(self) -> Path:
         """The directory of Ray's own logs; after `stop`, that of the logs it has kept."""
-        running = self._state().temp_dir / "session_latest" / "logs"
+        running = _session_logs(self._state().temp_dir)
         return running if running.is_dir() else self.state_dir / "logs" / "ray"
 
     def is_running(self) -> bool:
@@ -190,7 +190,7 @@ class RayCluster:
             for needed in (name, HEAD):
                 if not self._state().nodes[needed].runs:
                     problem = self._program(needed).problem("ended")
-                    raise DevError("\n".join([problem, *fatal_errors(self.logs)]))
+                    raise DevError("\n".join([problem, *fatal_errors(_session_logs(self._state().temp_dir))]))
             if time.monotonic() > deadline:
                 raise DevError(self._program(name).problem(f"did not join within {JOIN_TIMEOUT_S:.0f} s"))
             time.sleep(0.2)
@@ -223,7 +223,7 @@ class RayCluster:
         stop(self.running_processes, grace_s=2.0)
         kept = self.state_dir / "logs" / "ray"
         for temp_dir in temp_dirs:
-            logs = temp_dir / "session_latest" / "logs"
+            logs = _session_logs(temp_dir)
             if logs.is_dir():
                 shutil.rmtree(kept, ignore_errors=True)
                 shutil.move(logs.resolve(), kept)
@@ -346,6 +346,11 @@ def ray_cluster(state_dir: Path, config: RayClusterConfig, *, report: Report = p
         yield cluster
     finally:
         cluster.stop()
+
+
+def _session_logs(temp_dir: Path) -> Path:
+    """Where the processes of a running cluster write their logs."""
+    return temp_dir / "session_latest" / "logs"
 
 
 def _require_space() -> None:

@@ -40,6 +40,15 @@ def rolled_out(capacity: Mapping[str, float], target: RolloutTarget) -> ServeMod
     return serve
 
 
+def migrated(serve: ServeModel, target: RolloutTarget) -> tuple[str, list[bool]]:
+    """All messages of a migration, and whether the plan that serves lacked something after each step."""
+    said, gaps = "", []
+    for _ in range(STEPS):
+        said += step(serve, target)
+        gaps.append(not serve.is_complete(serve.serving))
+    return said, gaps
+
+
 def told(serve: ServeModel) -> str | None:
     return configured_plan(serve.configs[FRONTEND])
 
@@ -188,10 +197,7 @@ def test_without_room_for_both_plans(
     capacity: Mapping[str, float], old: RolloutTarget, new: RolloutTarget, want_words: str, want_gap: bool
 ) -> None:
     serve = rolled_out(capacity, old)
-    said, gaps = "", []
-    for _ in range(STEPS):
-        said += step(serve, new)
-        gaps.append(not serve.is_complete(serve.serving))
+    said, gaps = migrated(serve, new)
     assert want_words in said
     assert any(gaps) == want_gap
     assert serve.serving == "two"
@@ -289,10 +295,7 @@ def test_replicas_move_to_pods_of_another_template(
     for _ in range(4):
         step(serve, old)
     new = desired("two", replicas, pools=("a@3f9a0c51",), share=share)
-    said, gaps = "", []
-    for _ in range(STEPS):
-        said += step(serve, new)
-        gaps.append(not serve.is_complete(serve.serving))
+    said, gaps = migrated(serve, new)
 
     assert want_words in said
     assert any(gaps) == want_gap

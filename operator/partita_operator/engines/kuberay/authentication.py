@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from partita_api.meta import GROUP
-from partita_operator.engines.kuberay.comparison import ClusterSpec, is_replaced
+from partita_operator.engines.kuberay.comparison import ClusterSpec
 
 SECRET: Final = "partita-ray"
 """Name of the Secret that Partita makes in each namespace."""
@@ -46,16 +46,10 @@ class RayToken:
 
 
 def with_authentication(cluster: ClusterSpec, present: RayService | None, token: RayToken | None) -> dict[str, Any]:
-    """The specification with the token; None switches authentication off.
-
-    A `present` RayService without authentication stays as it is until KubeRay replaces its Ray cluster anyway, unless
-    the settings name a Secret, or someone has annotated it.
-    """
+    """The specification with the token; None switches authentication off, also that of a `present` RayService."""
     if token is None:
         has_options = present is not None and authenticates(present)
         return {**cluster, **({"authOptions": {"mode": "disabled"}} if has_options else {})}
-    if token.generated and present is not None and _may_wait(present, cluster):
-        return dict(cluster)
     options = {"mode": "token", "secretName": token.secret}
     made = {"rayVersion": _OLDEST_RAY, **cluster, "authOptions": options}
     if token.digest:
@@ -69,10 +63,13 @@ def with_authentication(cluster: ClusterSpec, present: RayService | None, token:
     return made
 
 
-def _may_wait(present: RayService, cluster: ClusterSpec) -> bool:
-    """Whether the Ray cluster has no token, nobody asks for one, and this specification does not replace it."""
+def may_wait_for_token(present: RayService, token: RayToken | None) -> bool:
+    """Whether a Ray cluster without a token may stay so until KubeRay replaces it for another reason.
+
+    It may not if the settings name a Secret, or someone has annotated the RayService.
+    """
     requested = REQUEST_ANNOTATION in _annotations(present)
-    return not authenticates(present) and not requested and not is_replaced(_cluster(present), cluster)
+    return token is not None and token.generated and not requested and not authenticates(present)
 
 
 def authenticates(rayservice: RayService) -> bool:

@@ -81,6 +81,8 @@ from partita_runtime.serving.deploy.applications import ServingOptions, frontend
 
 logger = logging.getLogger(__name__)
 
+Document = Mapping[str, Any]
+
 _SERVICE: Final = SERVE_SERVICE.format(rayservice=NAME)
 STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
@@ -92,7 +94,7 @@ BUDGET_SECONDS: Final = 10.0
 class _NamespaceState:
     """A namespace's RayService and what runs on its Ray cluster."""
 
-    rayservice: Mapping[str, Any] | None
+    rayservice: Document | None
     state: ServeState
     reached: bool
     """Whether the Ray cluster's dashboard answered."""
@@ -156,8 +158,8 @@ class KubeRayEngine:
             present = demand_of(step.deployments[target.frontend["name"]])
             awaited = [target.frontend] if present.each != demand_of(target.frontend).each else []
             pods = _SessionPods(spec.pools.values(), template, awaited)
-            await self._write(namespace, found, key, step.deployments, pods)
-            await self._write_budgets(namespace, found.rayservice)
+            running = await self._write(namespace, found, key, step.deployments, pods)
+            await self._write_budgets(namespace, found.rayservice, running)
 
     async def observe(self, session_key: str) -> ServingStatus:
         """What runs for the session (namespace/name)."""
@@ -268,7 +270,7 @@ class KubeRayEngine:
         self._last_read[namespace] = read
         return read
 
-    async def _serve_state(self, namespace: str, found: Mapping[str, Any]) -> ServeState | None:
+    async def _serve_state(self, namespace: str, found: Document) -> ServeState | None:
         """What runs on the Ray cluster that serves; None while the cluster starts and does not answer.
 
         Raises EngineUnavailableError if it should answer.
@@ -305,8 +307,12 @@ class KubeRayEngine:
         session_key: str,
         deployments: Deployments,
         pods: _SessionPods = _SessionPods(),
-    ) -> None:
-        """Makes these the session's applications, unless they are already, and gives them the pods that they need."""
+    ) -> dict[str, list[Document]]:
+        """Makes these the session's applications, unless they are already, and gives them the pods that they need.
+
+        Returns the pods that there are, by Ray cluster.
+        """
+        running: dict[str, list[Document]] = {}
         applications = [*applications_of(found.rayservice).of_others(session_key).values(), *deployments.values()]
         for pool in pods.pools:
             await self._claims.offer(namespace, pool)
@@ -314,20 +320,21 @@ class KubeRayEngine:
             manifest = await self._manifest(namespace, applications, pods, found.rayservice)
             present = await self._applied(namespace, found, manifest)
             for name in clusters(present):
+                running[name] = await self._services.pods(namespace, name)
                 cluster = await self._services.cluster(namespace, name)
                 if cluster is None:
                     continue
-                present_pods = await self._services.pods(namespace, name)
-                further = replacements(present_pods, worker_groups(present), pods.pools)
+                further = replacements(running[name], worker_groups(present), pods.pools)
                 if operations := scaling(cluster, worker_groups(present), further):
                     await self._services.patch_cluster(namespace, name, operations)
+        return running
 
     async def _manifest(
         self,
         namespace: str,
         applications: Sequence[AppConfig],
         pods: _SessionPods,
-        present: Mapping[str, Any] | None,
+        present: Document | None,
     ) -> dict[str, Any]:
         """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
         token = await self._secrets.ensure(namespace)
@@ -344,7 +351,7 @@ class KubeRayEngine:
             return manifest
         return made(pods_elsewhere(await self._services.clusters(LABELS), namespace))
 
-    async def _applied(self, namespace: str, found: _NamespaceState, manifest: dict[str, Any]) -> Mapping[str, Any]:
+    async def _applied(self, namespace: str, found: _NamespaceState, manifest: dict[str, Any]) -> Document:
         """The RayService as it is after it was written, if it has to be."""
         present = found.rayservice
         if present is not None and not contains(present["spec"], manifest["spec"]):
@@ -359,14 +366,16 @@ class KubeRayEngine:
             await self._dashboards[namespace].put(APPLICATIONS_PATH, present_serve_config(present))
         return present
 
-    async def _write_budgets(self, namespace: str, rayservice: Mapping[str, Any] | None) -> None:
+    async def _write_budgets(
+        self, namespace: str, rayservice: Document | None, pods: Mapping[str, list[Document]]
+    ) -> None:
         """Limit how many worker pods a drain of nodes removes at a time. Serving does not depend on it."""
         cluster = serving_cluster(rayservice)
         _, checked = self._budget_problems.get(namespace, ("", -inf))
-        if rayservice is None or not cluster or time.monotonic() - checked < BUDGET_SECONDS:
+        if rayservice is None or cluster not in pods or time.monotonic() - checked < BUDGET_SECONDS:
             return
         try:
-            desired = disruption_budgets(rayservice, await self._services.pods(namespace, cluster), datetime.now(UTC))
+            desired = disruption_budgets(rayservice, pods[cluster], datetime.now(UTC))
             problem = await self._budgets.write(namespace, rayservice["metadata"]["uid"], desired)
         except EngineUnavailableError as error:
             problem = str(error)
@@ -377,12 +386,12 @@ class KubeRayEngine:
             return FrontendAnswer(None)
         return await self._frontends.signals(self._serve_url(_namespace(session_key)), session_key)
 
-    async def _pods(self, rayservice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    async def _pods(self, rayservice: Document) -> list[Document]:
         """The pods of the RayService's Ray clusters."""
         namespace = rayservice["metadata"]["namespace"]
         return [pod for name in clusters(rayservice) for pod in await self._services.pods(namespace, name)]
 
-    def _token_remark(self, rayservice: Mapping[str, Any]) -> str:
+    def _token_remark(self, rayservice: Document) -> str:
         """What to do about a Ray cluster that was made before Partita gave it a token."""
         if self._settings.authentication is RayAuthentication.DISABLED or authenticates(rayservice):
             return ""

@@ -4,10 +4,10 @@
 kills the pod after its grace period, whose default is shorter than such a move can take.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
-from partita_operator.engines.kuberay.comparison import ClusterSpec, is_replaced
+from partita_operator.engines.kuberay.comparison import ClusterSpec
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup
 
 DRAIN_VARIABLE: Final = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
@@ -16,16 +16,15 @@ _STOP_SECONDS: Final = 30
 """What Ray's processes have to end after the drain."""
 
 
-def with_drain(cluster: ClusterSpec, present: Mapping[str, Any] | None, seconds: int) -> dict[str, Any]:
-    """The specification with `seconds` for the drain of each worker.
-
-    Groups of a `present` RayService without a drain stay as they are until KubeRay replaces its Ray cluster anyway.
-    """
-    running: ClusterSpec = present["spec"]["rayClusterConfig"] if present is not None else {}
-    replaced = not running or is_replaced(running, cluster)
-    waiting = {g["groupName"] for g in running.get("workerGroupSpecs") or () if not replaced and not _drains(g)}
-    groups = [g if g["groupName"] in waiting else _drained(g, seconds) for g in cluster["workerGroupSpecs"]]
+def with_drain(cluster: ClusterSpec, seconds: int, *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The specification with `seconds` for the drain of each worker, except in the groups named by `without`."""
+    groups = [g if g["groupName"] in without else _drained(g, seconds) for g in cluster["workerGroupSpecs"]]
     return {**cluster, "workerGroupSpecs": groups}
+
+
+def groups_without_drain(cluster: ClusterSpec) -> frozenset[str]:
+    """Names of the worker groups that were made before there was a drain."""
+    return frozenset(group["groupName"] for group in cluster.get("workerGroupSpecs") or () if not _drains(group))
 
 
 def _drains(group: WorkerGroup) -> bool:

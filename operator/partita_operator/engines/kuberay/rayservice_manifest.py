@@ -7,10 +7,10 @@ from typing import Any, Final
 from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.kuberay.authentication import RayToken, with_authentication
+from partita_operator.engines.kuberay.authentication import RayToken, may_wait_for_token, with_authentication
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.fault_tolerance import fault_tolerance
-from partita_operator.engines.kuberay.pod_drain import with_drain
+from partita_operator.engines.kuberay.pod_drain import groups_without_drain, with_drain
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import (
     NUMBERS,
@@ -65,7 +65,7 @@ def rayservice(
     if settings.ray_version:
         cluster["rayVersion"] = settings.ray_version
     cluster |= fault_tolerance(namespace, settings)
-    cluster = with_authentication(with_drain(cluster, present, settings.drain_seconds), present, token)
+    cluster = _with_token_and_drain(cluster, present, token, settings.drain_seconds)
     if present is not None and is_replaced(present["spec"]["rayClusterConfig"], cluster):
         cluster["workerGroupSpecs"] = _used(cluster["workerGroupSpecs"], desired)
     spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
@@ -94,6 +94,23 @@ def while_groups_are_appended(manifest: dict[str, Any], cluster: Document) -> di
     groups = [{**g, **dict.fromkeys(NUMBERS, pods.get(g["groupName"], 0))} for g in worker_groups(manifest)]
     config = {**manifest["spec"]["rayClusterConfig"], "workerGroupSpecs": groups}
     return {**manifest, "spec": {**manifest["spec"], "rayClusterConfig": config}}
+
+
+def _with_token_and_drain(
+    cluster: Document, present: Document | None, token: RayToken | None, drain_seconds: int
+) -> dict[str, Any]:
+    """The specification with a token and a drain.
+
+    A Ray cluster that was made before Partita had them stays without them, until KubeRay replaces it anyway.
+    """
+    authenticated = with_authentication(cluster, present, token)
+    complete = with_drain(authenticated, drain_seconds)
+    if present is None:
+        return complete
+    running = present["spec"]["rayClusterConfig"]
+    kept = cluster if may_wait_for_token(present, token) else authenticated
+    kept = with_drain(kept, drain_seconds, without=groups_without_drain(running))
+    return complete if is_replaced(running, kept) else kept
 
 
 def _used(groups: Iterable[WorkerGroup], desired: Iterable[WorkerGroup]) -> list[WorkerGroup]:

@@ -1,6 +1,5 @@
 """KubeRay's own CustomResourceDefinitions, of the release that Partita is tested with."""
 
-import json
 import os
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -13,8 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from tests.operator.kubectl import Kubectl
-from tests.patience import eventually
+from tests.operator.kubectl import Kubectl, foreign_definitions
 
 VERSION = "v1.7.0"
 KINDS = ("rayclusters", "rayservices")
@@ -48,23 +46,8 @@ def kuberay_crd(kind: str) -> dict[str, Any]:
 @contextmanager
 def kuberay_definitions(kubectl: Kubectl, *kinds: str, other: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
     """KubeRay's definitions in a cluster, and `other` ones. Skips the test if they are not available."""
-    definitions = [*(kuberay_crd(kind) for kind in kinds), *other]
-    names = [found["metadata"]["name"] for found in definitions]
-    try:
-        # They are too large for the annotation of `kubectl apply`.
-        kubectl(
-            "apply",
-            "--server-side",
-            "-f",
-            "-",
-            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions}),
-        )
-        established = ("wait", "--for=condition=Established", "--timeout=10s", "crd", *names)
-        # It fails at once on a definition whose status has no conditions yet.
-        eventually(lambda: kubectl.run(*established).returncode == 0)
+    with foreign_definitions(kubectl, [*(kuberay_crd(kind) for kind in kinds), *other]):
         yield
-    finally:
-        kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")
 
 
 @cache

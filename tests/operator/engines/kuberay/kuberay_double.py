@@ -147,7 +147,7 @@ class KubeRayDouble:
         command = [
             sys.executable,
             "-m",
-            "ray.scripts.scripts",
+            "partita_devtools.ray_cluster.node",
             "start",
             "--block",
             "--disable-usage-stats",
@@ -157,7 +157,6 @@ class KubeRayDouble:
             f"--num-gpus={parameters['num-gpus']}",
             f"--resources={json.loads(parameters['resources'])}",
             f"--object-store-memory={128 << 20}",
-            # With ports of their choice, the raylet gives its agents 15 s to start, and crashes.
             f"--dashboard-agent-listen-port={ports.dashboard_agent}",
             f"--dashboard-agent-grpc-port={ports.metrics_agent}",
             f"--metrics-export-port={ports.metrics_export}",
@@ -176,7 +175,6 @@ class KubeRayDouble:
             node=name,
             pool=None,
         )
-        environment = {**environment, "RAY_raylet_start_wait_time_s": "180"}
         log = self._logs / f"{name}.log"
         # With its marker the cluster ends it together with its own nodes.
         process = spawn(command, log=log, environment=environment, dies_with_parent=False)

@@ -7,6 +7,7 @@ from tests.builders import pool
 from tests.operator.engines.serve_model import stage_config
 
 from partita_api.gpupool import GPUPool
+from partita_operator.engines.kuberay.authentication import REQUEST_ANNOTATION, RayToken
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.pod_drain import DRAIN_VARIABLE
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
@@ -18,9 +19,14 @@ SETTINGS = KubeRaySettings(image="registry/serving:1", drain_seconds=90)
 T4, L4 = pool("t4").build(), pool("l4").build()
 
 
-def made(*pools: GPUPool, present: Json | None = None, settings: KubeRaySettings = SETTINGS) -> Json:
+def made(
+    *pools: GPUPool,
+    present: Json | None = None,
+    settings: KubeRaySettings = SETTINGS,
+    token: RayToken | None = None,
+) -> Json:
     apps = [stage_config("plan-1", number, 1, pool=p.ray_resource, share=1.0) for number, p in enumerate(pools)]
-    return rayservice("vision", apps, [pool_group(p, settings, 8) for p in pools], present, settings)
+    return rayservice("vision", apps, [pool_group(p, settings, 8) for p in pools], present, settings, token)
 
 
 def drains(document: Json) -> dict[str, tuple[int | None, str | None]]:
@@ -64,6 +70,15 @@ def test_an_older_ray_cluster_is_not_replaced_for_it_but_a_new_group_has_it() ->
 
 def test_a_ray_cluster_that_is_replaced_anyway_has_it() -> None:
     desired = made(T4, present=older(T4), settings=SETTINGS.model_copy(update={"image": "registry/serving:2"}))
+
+    assert drains(desired) == {"frontends": (120, "90"), "t4-gpu": (120, "90")}
+
+
+def test_a_ray_cluster_that_is_replaced_for_its_token_has_it() -> None:
+    present = older(T4)
+    present["metadata"]["annotations"] = {REQUEST_ANNOTATION: "now"}
+
+    desired = made(T4, present=present, token=RayToken("partita-ray", "one", generated=True))
 
     assert drains(desired) == {"frontends": (120, "90"), "t4-gpu": (120, "90")}
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.operator.kubectl import Json, Kubectl
-from tests.patience import eventually
+from tests.operator.kubectl import Json, Kubectl, foreign_definitions
 
 DIRECTORY_VARIABLE = "PARTITA_GATEWAY_API_CRDS"
 """The folder config/crd/standard of sigs.k8s.io/gateway-api."""
@@ -38,16 +37,8 @@ def gateway_api(kubectl: Kubectl) -> Iterator[None]:
     """The Gateway API in a cluster for the duration of a `with` block."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = [yaml.load(path.read_text(), Loader=loader) for path in definitions()]
-    names = [document["metadata"]["name"] for document in found]
-    try:
-        # They are too large for the annotation of `kubectl apply`.
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": found})
-        kubectl("apply", "--server-side", "-f", "-", stdin=text)
-        established = ("wait", "--for=condition=Established", "--timeout=10s", "crd", *names)
-        eventually(lambda: kubectl.run(*established).returncode == 0)
+    with foreign_definitions(kubectl, found):
         yield
-    finally:
-        kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")
 
 
 def gateway(name: str, *listeners: Json, gateway_class: str = "none") -> Json:

@@ -67,7 +67,10 @@ def expose(world: SessionWorld) -> Exposure:
     there = service_name(world.session) in map(object_name, exposure.objects)
     if not there:
         finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
-        return replace(of_engine, finding=_failed(exposure) or finding, actions=_changes(world, exposure))
+        # With the Service's URL from its first write on, no client reads a URL that changes with the next pass.
+        written = exposure.backend is not None and not exposure.problem
+        url = _service_url(world.session) if written else of_engine.url
+        return replace(of_engine, url=url, finding=_failed(exposure) or finding, actions=_changes(world, exposure))
     public = public_address(world, exposure)
     actions = _changes(world, exposure, public)
     if not public.known and public.finding is None:
@@ -130,10 +133,14 @@ def _addresses_of_service(world: SessionWorld, exposure: ExposureWorld, of_engin
         return f"{host}:{PORTS[port]}" if has_endpoints(exposure.objects, port) else otherwise
 
     return Exposure(
-        url=f"http://{host}{route_prefix(world.session.key)}",
+        url=_service_url(world.session),
         grpc_address=direct(GRPC, of_engine.grpc_address),
         http_address=direct(HTTP_DIRECT, of_engine.http_address),
     )
+
+
+def _service_url(session: InferenceSession) -> str:
+    return f"http://{host_of(session)}{route_prefix(session.key)}"
 
 
 def _without_service(session: InferenceSession) -> Finding:

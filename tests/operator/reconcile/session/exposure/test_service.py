@@ -52,7 +52,10 @@ MADE = stored(service(FAST, BACKEND), *endpoint_slices(FAST, BACKEND))
     [
         pytest.param(None, None, OF_ENGINE.url, 0, id="not read yet"),
         pytest.param(ExposureWorld(), (False, "WaitingForRayCluster"), OF_ENGINE.url, 0, id="no Ray cluster serves"),
-        pytest.param(ExposureWorld(BACKEND), (False, "WaitingForRayCluster"), OF_ENGINE.url, 3, id="first write"),
+        pytest.param(ExposureWorld(BACKEND), (False, "WaitingForRayCluster"), URL, 3, id="first write"),
+        pytest.param(
+            ExposureWorld(BACKEND, problem="refused."), (False, "ExposureFailed"), OF_ENGINE.url, 3, id="it is refused"
+        ),
         pytest.param(ExposureWorld(BACKEND, MADE), (True, "ServiceReady"), URL, 0, id="settled"),
         pytest.param(ExposureWorld(None, MADE), (True, "ServiceReady"), URL, 0, id="the Ray cluster is away"),
         pytest.param(
