@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.rayservice_manifest import applications_of
+from partita_operator.engines.kuberay.state import serving_cluster
 from partita_operator.kube.rayservices import CLUSTER_LABEL
 from partita_operator.ports import GRPC, HTTP_DIRECT, FrontendPort, ServingStatus, SessionBackend
 from partita_runtime.serving.deploy.applications import frontend_name
@@ -12,12 +13,6 @@ from partita_runtime.serving.deploy.applications import frontend_name
 Document = Mapping[str, Any]
 SERVING_LABEL: Final = {"ray.io/serve": "true"}
 """KubeRay's label on pods that its own Service sends requests to."""
-
-
-def serving_cluster(rayservice: Document | None) -> str:
-    """Name of the RayCluster that takes requests; empty if none does yet."""
-    active = ((rayservice or {}).get("status") or {}).get("activeServiceStatus") or {}
-    return str(active.get("rayClusterName") or "")
 
 
 def session_backend(

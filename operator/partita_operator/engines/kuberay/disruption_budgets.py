@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from partita_operator.engines.kuberay.backend import serving_cluster
 from partita_operator.engines.kuberay.rayservice_manifest import LABELS, NAME, worker_groups
+from partita_operator.engines.kuberay.state import serving_cluster
 from partita_operator.kube.rayservices import CLUSTER_LABEL, GROUP_LABEL
 from partita_operator.reconcile.clock import seconds_since
 

@@ -20,7 +20,7 @@ from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
-from partita_operator.engines.kuberay.backend import reports_ports, serving_cluster, session_backend
+from partita_operator.engines.kuberay.backend import reports_ports, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
 from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
@@ -36,7 +36,6 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
 )
 from partita_operator.engines.kuberay.redis_check import RedisCheck
 from partita_operator.engines.kuberay.state import (
-    SERVE_SERVICE,
     clusters,
     configured_state,
     explanation,
@@ -46,6 +45,8 @@ from partita_operator.engines.kuberay.state import (
     reachable_capacity,
     replacements,
     scaling,
+    serve_service,
+    serving_cluster,
     unlimited,
 )
 from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, frontend_group, pool_group
@@ -83,7 +84,6 @@ logger = logging.getLogger(__name__)
 
 Document = Mapping[str, Any]
 
-_SERVICE: Final = SERVE_SERVICE.format(rayservice=NAME)
 STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
 BUDGET_SECONDS: Final = 10.0
@@ -171,7 +171,7 @@ class KubeRayEngine:
             found.state,
             await self._frontend_answer(found, session_key),
             unlimited(found.state),
-            url=session_url(self._serve_url(_namespace(session_key)), session_key),
+            url=session_url(self._serve_url(found.rayservice), session_key),
             progress=self._progress.get(session_key, ""),
             now=time.time(),
         )
@@ -382,9 +382,9 @@ class KubeRayEngine:
         self._budget_problems[namespace] = (problem, time.monotonic())
 
     async def _frontend_answer(self, found: _NamespaceState, session_key: str) -> FrontendAnswer:
-        if found.state.ready_frontend(session_key) is None:
+        if found.rayservice is None or found.state.ready_frontend(session_key) is None:
             return FrontendAnswer(None)
-        return await self._frontends.signals(self._serve_url(_namespace(session_key)), session_key)
+        return await self._frontends.signals(self._serve_url(found.rayservice), session_key)
 
     async def _pods(self, rayservice: Document) -> list[Document]:
         """The pods of the RayService's Ray clusters."""
@@ -397,9 +397,10 @@ class KubeRayEngine:
             return ""
         return REPLACE_FOR_TOKEN.format(namespace=rayservice["metadata"]["namespace"])
 
-    def _serve_url(self, namespace: str) -> str:
+    def _serve_url(self, rayservice: Document) -> str:
         """Where clients reach the HTTP proxies."""
-        return self._settings.serve_url.format(service=_SERVICE, namespace=namespace)
+        namespace = rayservice["metadata"]["namespace"]
+        return self._settings.serve_url.format(service=serve_service(rayservice), namespace=namespace)
 
 
 def _namespace(session_key: str) -> str:

@@ -18,8 +18,10 @@ from partita_operator.kube.rayservices import GROUP_LABEL
 NOT_STARTED: Final = "NOT_STARTED"
 HEAD_SERVICE: Final = "{cluster}-head-svc"
 """KubeRay's name for the service of a Ray cluster's head."""
-SERVE_SERVICE: Final = "{rayservice}-serve-svc"
+SERVE_SERVICE: Final = "{owner}-serve-svc"
 """KubeRay's name for the service of all proxies. It exists once all applications have run at the same time."""
+INCREMENTAL: Final = "NewClusterWithIncrementalUpgrade"
+"""KubeRay's upgrade strategy that moves the traffic of a Gateway in steps."""
 
 Document = Mapping[str, Any]
 
@@ -49,15 +51,43 @@ def explanation(rayservice: Document) -> str:
     )
 
 
+def serving_cluster(rayservice: Document | None) -> str:
+    """Name of the RayCluster that takes requests; empty if none does yet.
+
+    In an incremental upgrade two take requests. The one with more of the Gateway's traffic is the one that stays.
+    """
+    active, pending = _parts(rayservice)
+    if active.get("rayClusterName") and _traffic_percent(pending) > _traffic_percent(active):
+        return str(pending["rayClusterName"])
+    return str(active.get("rayClusterName") or "")
+
+
 def clusters(rayservice: Document) -> dict[str, str]:
     """The head service of each RayCluster of a RayService, by name; the cluster that serves comes first."""
-    status = rayservice.get("status") or {}
     found: dict[str, str] = {}
-    for part in (status.get("activeServiceStatus") or {}, status.get("pendingServiceStatus") or {}):
+    for part in _parts(rayservice):
         if name := part.get("rayClusterName"):
             head = (part.get("rayClusterStatus") or {}).get("head") or {}
             found[name] = head.get("serviceName") or HEAD_SERVICE.format(cluster=name)
-    return found
+    serving = serving_cluster(rayservice)
+    return dict(sorted(found.items(), key=lambda item: item[0] != serving))
+
+
+def serve_service(rayservice: Document) -> str:
+    """Name of KubeRay's Service for the proxies; with incremental upgrades each RayCluster has one of its own."""
+    incremental = (rayservice["spec"].get("upgradeStrategy") or {}).get("type") == INCREMENTAL
+    owner = serving_cluster(rayservice) if incremental else ""
+    return SERVE_SERVICE.format(owner=owner or rayservice["metadata"]["name"])
+
+
+def _parts(rayservice: Document | None) -> tuple[Document, Document]:
+    """The status of the active and of the pending RayCluster."""
+    status = (rayservice or {}).get("status") or {}
+    return status.get("activeServiceStatus") or {}, status.get("pendingServiceStatus") or {}
+
+
+def _traffic_percent(part: Document) -> int:
+    return int(part.get("trafficRoutedPercent") or 0)
 
 
 def configured_state(rayservice: Document | None, observed: ServeState | None) -> ServeState:

@@ -24,6 +24,8 @@ from partita_operator.engines.kuberay.state import (
     reachable_capacity,
     replacements,
     scaling,
+    serve_service,
+    serving_cluster,
 )
 from partita_operator.engines.kuberay.worker_groups import FRONTENDS, NUMBERS, WorkerGroup, frontend_group, pool_group
 from partita_operator.engines.ray.engine import RayServeEngines
@@ -100,6 +102,29 @@ def test_the_serving_cluster_comes_first_and_heads_are_found_by_convention_by_de
         ("partita-new", "partita-new-head-svc"),
     ]
     assert clusters(service()) == {}
+
+
+@pytest.mark.parametrize(
+    ("active", "pending", "want"),
+    [
+        pytest.param({"trafficRoutedPercent": 100}, {"trafficRoutedPercent": 0}, "old", id="it starts"),
+        pytest.param({"trafficRoutedPercent": 50}, {"trafficRoutedPercent": 50}, "old", id="half of it"),
+        pytest.param({"trafficRoutedPercent": 40}, {"trafficRoutedPercent": 60}, "new", id="more than half"),
+        pytest.param({}, {}, "old", id="another strategy"),
+    ],
+)
+def test_clients_move_with_most_of_the_gateways_traffic(active: Json, pending: Json, want: str) -> None:
+    status = {
+        "activeServiceStatus": {"rayClusterName": "old", **active},
+        "pendingServiceStatus": {"rayClusterName": "new", **pending},
+    }
+    found = service(status=status)
+
+    assert serving_cluster(found) == want
+    assert next(iter(clusters(found))) == want
+    assert serve_service(found) == "partita-serve-svc"
+    found["spec"]["upgradeStrategy"] = {"type": "NewClusterWithIncrementalUpgrade"}
+    assert serve_service(found) == f"{want}-serve-svc"
 
 
 def test_the_written_configuration_counts_before_serve_shows_it() -> None:
