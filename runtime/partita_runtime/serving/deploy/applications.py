@@ -101,7 +101,7 @@ def frontend_application(
                 "name": FRONTEND,
                 "num_replicas": session.spec.frontend.replicas,
                 "max_ongoing_requests": 100_000,
-                "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                "user_config": serving.user_config(),
                 "graceful_shutdown_timeout_s": options.drain_seconds,
                 "health_check_period_s": options.frontend_health_check_seconds,
                 # Requests are counted by outcome; a log line for each would cost time.

@@ -1,7 +1,7 @@
 """An epoch of a session as data: JSON for the `user_config` of its frontend."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Final, Self
 
 from pydantic import model_validator
 
@@ -11,6 +11,10 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
+
+_NOT_OF_FRONTENDS: Final = {"engine", "expose", "pod_template"}
+"""Parts of a session's spec that only the operator reads. A frontend of an earlier version refuses what it does not
+know."""
 
 
 class Epoch(SpecModel):
@@ -30,6 +34,12 @@ class Epoch(SpecModel):
         if missing:
             raise ValueError(f"plan {self.plan.name!r} does not serve the session's modules {', '.join(missing)}")
         return self
+
+    def user_config(self) -> dict[str, Any]:
+        """What a frontend reads of it."""
+        return self.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude={"session": _NOT_OF_FRONTENDS}
+        )
 
 
 def epoch(

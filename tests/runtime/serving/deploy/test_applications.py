@@ -9,6 +9,9 @@ from tests.builders import pool
 from tests.runtime.serving.plans import EMULATED, Application, application, detector_with_crops
 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
+from partita_api.inferencesession import Engine, EngineType
+from partita_api.pod.template import PodTemplate
+from partita_api.session.expose import Expose, IngressExposure
 from partita_api.session.frontend import Frontend
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import (
@@ -180,6 +183,18 @@ def test_several_frontends_are_replicas_of_one_application_and_do_not_change_the
     assert without_deployments(frontend(one)) == without_deployments(frontend(two))
     assert [frontend(app)["deployments"][0]["num_replicas"] for app in (one, two)] == [1, 2]
     assert stages(one) == stages(two)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"engine": Engine(type=EngineType.RAY)}, id="an engine"),
+        pytest.param({"expose": Expose(ingress=IngressExposure(host="traffic.example.com"))}, id="a public address"),
+        pytest.param({"pod_template": PodTemplate(image="registry.example.com/models:1")}, id="a pod template"),
+    ],
+)
+def test_a_frontend_of_an_earlier_version_gets_nothing_that_it_does_not_know(fields: dict[str, Any]) -> None:
+    assert frontend(detector_with_crops().with_spec(**fields)) == frontend(detector_with_crops())
 
 
 def test_an_slo_does_not_change_the_stages() -> None:
