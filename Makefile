@@ -18,7 +18,7 @@ UV_INSTALL := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)
 	$(BIN)/uv pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-gitops scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-gitops e2e-upgrade scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -58,6 +58,9 @@ e2e-kuberay: install  ## Sessions through KubeRay on those nodes; KUBERAY_OPERAT
 
 e2e-gitops: install  ## Argo CD's gitops-engine syncs examples/gitops; GITOPS_AGENT is the path of its agent, KSTATUS of kstatus
 	$(BIN)/python -m pytest tests/operator/gitops -rs -s $(PYTEST_ARGS)
+
+e2e-upgrade: install  ## Sessions serve while this version replaces an earlier one; PARTITA_UPGRADE_FROM is its commit or tag
+	$(BIN)/python -m pytest -m slow tests/e2e/test_upgrade.py -rs -s $(PYTEST_ARGS)
 
 scale: install  ## 500 sessions and 5000 nodes on one operator; KWOK is the path of KWOK, which plays the kubelets
 	$(BIN)/python benchmarks/operator/operator_scale.py $(SCALE_ARGS)
