@@ -222,6 +222,8 @@ class ProfileRun:
     profile: Profile | None = None
     message: str = ""
     """For a failed run: what went wrong, with the last lines of its log."""
+    waits: bool = False
+    """Whether its pod cannot start, and the message says why."""
 
 
 class ProfileRunner(Protocol):

@@ -143,6 +143,8 @@ class RunnerDouble:
     """Existing runs, by namespace, key and attempt."""
     started: list[tuple[str, str, int]] = field(default_factory=list)
     """All runs since the start."""
+    obstacle: str = ""
+    """Why the pods of running runs do not start."""
     away: str = ""
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
@@ -164,7 +166,7 @@ class RunnerDouble:
             case RunPhase.FAILED:
                 return ProfileRun(RunPhase.FAILED, message="RuntimeError: the model wants 4 channels")
             case phase:
-                return ProfileRun(phase)
+                return ProfileRun(phase, message=self.obstacle, waits=bool(self.obstacle))
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
         self._reachable()

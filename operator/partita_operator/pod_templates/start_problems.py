@@ -7,7 +7,9 @@ from typing import Any, Final
 IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container whose image cannot be pulled."""
 LATE_START_SECONDS: Final = 45.0
-"""How long a placed pod may pull its image and mount its volumes until its volumes are named."""
+"""How long a placed pod may pull its image and mount its volumes until its volumes and claims are named."""
+_NOT_ALLOCATED: Final = ("cannot allocate all claims", "device class")
+"""The scheduler's words on claims of devices; the second one starts the name of a DeviceClass that does not exist."""
 
 PodDocument = Mapping[str, Any]
 """A Pod as the API server gives it."""
@@ -26,7 +28,12 @@ def start_problem(pod: PodDocument, now: datetime) -> str:
                 f"{_words(waiting)}. Create it in the pod's namespace, or correct spec.podTemplate of the session or "
                 "the pool"
             )
-    return volume_problem(pod, now)
+    return object_problem(pod, now)
+
+
+def object_problem(pod: PodDocument, now: datetime) -> str:
+    """Why the pod waits for its volumes or its devices, and what to do; empty if it does not."""
+    return volume_problem(pod, now) or claim_problem(pod, now)
 
 
 def volume_problem(pod: PodDocument, now: datetime) -> str:
@@ -42,6 +49,27 @@ def volume_problem(pod: PodDocument, now: datetime) -> str:
     return f"Its image or a volume is not there yet. Check that these exist in the pod's namespace: {objects}"
 
 
+def claim_problem(pod: PodDocument, now: datetime) -> str:
+    """Why the pod waits for the devices that it claims, and what to do; empty if it does not."""
+    claims = ", ".join(f"ResourceClaim {name}" for name in _claims(pod))
+    if not claims:
+        return ""
+    placed = _placement(pod)
+    message = str(placed.get("message"))
+    if placed.get("status") == "False" and any(words in message for words in _NOT_ALLOCATED):
+        return (
+            f"{claims} is not allocated ({_trimmed(message)}). Compare the devices in the driver's ResourceSlices with "
+            "those that other ResourceClaims have"
+        )
+    no_sandbox = _condition(pod, "PodReadyToStartContainers").get("status") == "False"
+    if no_sandbox and _seconds_since_placement(placed, now) >= LATE_START_SECONDS:
+        return (
+            f"{claims} is allocated, but its driver has not prepared the device. Check the driver on node "
+            f"{pod['spec'].get('nodeName')}, and the events of pod {pod['metadata']['name']}"
+        )
+    return ""
+
+
 def _waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocument]]:
     """The status and the waiting state of each container that waits."""
     for container in (pod.get("status") or {}).get("containerStatuses") or []:
@@ -50,14 +78,24 @@ def _waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocu
 
 
 def _placement(pod: PodDocument) -> PodDocument:
+    return _condition(pod, "PodScheduled")
+
+
+def _condition(pod: PodDocument, type: str) -> PodDocument:
     conditions: list[PodDocument] = (pod.get("status") or {}).get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == type), {})
 
 
 def _seconds_since_placement(placed: PodDocument, now: datetime) -> float:
     if placed.get("status") != "True" or not placed.get("lastTransitionTime"):
         return 0.0
     return (now - datetime.fromisoformat(placed["lastTransitionTime"])).total_seconds()
+
+
+def _claims(pod: PodDocument) -> list[str]:
+    """The ResourceClaims that were made for the pod."""
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    return [claim["resourceClaimName"] for claim in made if claim.get("resourceClaimName")]
 
 
 def _objects_of_volumes(pod: PodDocument) -> Iterator[str]:

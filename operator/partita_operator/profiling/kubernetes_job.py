@@ -10,7 +10,7 @@ from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import JobResource, PodResource, equal
 from partita_operator.kube.retries import retried
-from partita_operator.pod_templates.start_problems import IMAGE_REASONS, volume_problem
+from partita_operator.pod_templates.start_problems import IMAGE_REASONS, object_problem
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
@@ -125,21 +125,25 @@ def unfinished_run(pod: Document | None, log: str, now: datetime) -> ProfileRun:
             return ProfileRun(RunPhase.FAILED, message=f"{words}. Set {_IMAGE} to an image that exists.")
         if reason in IMAGE_REASONS:
             advice = f"Check {_IMAGE}, and that the node may pull it."
-            return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
+            return _waits(f"{words}. {advice}")
         if reason != "ContainerCreating":
-            return ProfileRun(RunPhase.RUNNING, message=words)
-    if problem := volume_problem(pod or {}, now):
-        return ProfileRun(RunPhase.RUNNING, message=f"{problem}.")
+            return _waits(words)
+    if problem := object_problem(pod or {}, now):
+        return _waits(f"{problem}.")
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             advice = (
                 "Check the pool's nodeSelector, resourceName, devices and podTemplate, the session's podTemplate, and "
                 "that one of the pool's accelerators is free."
             )
-            return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.get('message')}. {advice}")
+            return _waits(f"Waiting for a node: {condition.get('message')}. {advice}")
     if status.get("phase") == "Pending" and not waiting:
         return ProfileRun(RunPhase.RUNNING, message="Waiting for a node.")
     return ProfileRun(RunPhase.RUNNING, message=log_tail(log, lines=1))
+
+
+def _waits(message: str) -> ProfileRun:
+    return ProfileRun(RunPhase.RUNNING, message=message, waits=True)
 
 
 def _why(ended: Document, pod: Document | None) -> str:

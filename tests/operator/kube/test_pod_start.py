@@ -1,4 +1,4 @@
-"""Why pods do not start: image, Secret, ConfigMap, claim; in runs, and as remarks on sessions."""
+"""Why pods do not start: image, Secret, ConfigMap, claims; in runs, and as remarks on sessions."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +19,8 @@ VOLUMES = [
     {"name": "both", "projected": {"sources": [{"secret": {"name": "key"}}, {"configMap": {"name": "config"}}]}},
 ]
 ALL = "PersistentVolumeClaim compiled, Secret hub, Secret key, ConfigMap config"
+UNALLOCATED = "0/4 nodes are available: 1 Insufficient cpu, 3 cannot allocate all claims."
+NO_CLASS = "0/4 nodes are available: request accelerator: device class gpu.example.com does not exist."
 UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
 
 
@@ -38,6 +40,16 @@ def pod(reason: str = "", message: str = "", *, unplaced: str = "", placed_for: 
     }
 
 
+def claiming(*, unplaced: str = "", placed_for: float = 300, sandbox: bool = False) -> Json:
+    """A pod without volumes that claims a device."""
+    made = pod("" if unplaced else "PodInitializing", unplaced=unplaced, placed_for=placed_for)
+    made["spec"] = {"nodeName": "l4"}
+    status = made["status"]
+    status["resourceClaimStatuses"] = [{"name": "accelerator", "resourceClaimName": "p-accelerator-x7"}]
+    status["conditions"].append({"type": "PodReadyToStartContainers", "status": str(sandbox)})
+    return made
+
+
 @pytest.mark.parametrize(
     ("of", "want"),
     [
@@ -50,6 +62,21 @@ def pod(reason: str = "", message: str = "", *, unplaced: str = "", placed_for: 
         ),
         pytest.param(pod(unplaced=UNBOUND), ["not bound", "PersistentVolumeClaim compiled"], id="claim"),
         pytest.param(pod("ContainerCreating"), [ALL], id="objects of volumes"),
+        pytest.param(
+            claiming(unplaced=UNALLOCATED),
+            ["ResourceClaim p-accelerator-x7 is not allocated", "3 cannot allocate all claims", "ResourceSlices"],
+            id="device that is not free",
+        ),
+        pytest.param(
+            claiming(unplaced=NO_CLASS),
+            ["ResourceClaim p-accelerator-x7 is not allocated", "device class gpu.example.com does not exist"],
+            id="DeviceClass that does not exist",
+        ),
+        pytest.param(
+            claiming(),
+            ["ResourceClaim p-accelerator-x7 is allocated", "node l4", "pod p"],
+            id="device that is not prepared",
+        ),
     ],
 )
 def test_the_problem_of_a_pod_names_what_is_missing(of: Json, want: list[str]) -> None:
@@ -66,6 +93,9 @@ def test_the_problem_of_a_pod_names_what_is_missing(of: Json, want: list[str]) -
         pytest.param(pod(unplaced="0/3 nodes are available: 3 Insufficient nvidia.com/gpu."), id="it waits for a GPU"),
         pytest.param({**pod("ContainerCreating"), "spec": {}}, id="it has no volumes, and pulls its image"),
         pytest.param({"metadata": {}, "spec": {}}, id="it is new"),
+        pytest.param(claiming(unplaced="0/4 nodes are available: 4 Insufficient cpu."), id="it waits for a CPU"),
+        pytest.param(claiming(placed_for=LATE_START_SECONDS - 1), id="its device has just been allocated"),
+        pytest.param(claiming(sandbox=True), id="its device is prepared"),
     ],
 )
 def test_a_pod_without_a_known_problem_has_none(of: Json) -> None:
@@ -73,9 +103,10 @@ def test_a_pod_without_a_known_problem_has_none(of: Json) -> None:
 
 
 def test_a_problem_of_several_pods_of_a_pool_is_one_remark() -> None:
-    broken = pod("ImagePullBackOff")
+    broken, other = pod("ImagePullBackOff"), claiming(unplaced=UNALLOCATED)
+    pods = [broken, pod(), broken, pod("ImagePullBackOff", pool="l4"), other]
 
-    remarks = [str(remark) for remark in pod_remarks([broken, pod(), broken, pod("ImagePullBackOff", pool="l4")], NOW)]
+    remarks = [str(remark) for remark in pod_remarks(pods, NOW)]
 
     assert [remark.partition(" do not start: ")[0] for remark in remarks] == ["Pods of pool t4", "Pods of pool l4"]
     assert all(remark.endswith(".") and ".." not in remark for remark in remarks)
@@ -86,10 +117,11 @@ def test_a_problem_of_several_pods_of_a_pool_is_one_remark() -> None:
     [
         pytest.param(pod(unplaced=UNBOUND), "PersistentVolumeClaim compiled", id="claim"),
         pytest.param(pod("ContainerCreating"), ALL, id="objects of volumes"),
+        pytest.param(claiming(unplaced=UNALLOCATED), "ResourceClaim p-accelerator-x7", id="device"),
     ],
 )
-def test_a_profiling_run_reports_the_volumes_that_its_pod_waits_for(of: Json, want: str) -> None:
+def test_a_profiling_run_reports_the_objects_that_its_pod_waits_for(of: Json, want: str) -> None:
     run = unfinished_run(of, log="", now=NOW)
 
-    assert run.phase is RunPhase.RUNNING
+    assert (run.phase, run.waits) == (RunPhase.RUNNING, True)
     assert want in run.message

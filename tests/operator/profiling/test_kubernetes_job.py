@@ -16,7 +16,7 @@ from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.resources import JobResource, NamespaceResource, PodResource
-from partita_operator.ports import RunPhase
+from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
 
 T4 = pool("t4").build()
@@ -169,4 +169,4 @@ def test_an_unfinished_run_reports_what_it_waits_for(
 
 def test_a_computing_run_shows_the_last_line_of_its_log() -> None:
     run = unfinished_run({"status": {"phase": "Running"}}, log="loading\n\nblock 3 of 10\n", now=datetime.now(UTC))
-    assert (run.phase, run.message) == (RunPhase.RUNNING, "block 3 of 10")
+    assert run == ProfileRun(RunPhase.RUNNING, message="block 3 of 10")

@@ -27,9 +27,12 @@ def pods_of(state: ServeState, session_key: str, pods: Iterable[Mapping[str, Any
 
 
 def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Remark, ...]:
-    """What keeps pods from starting, each problem of a pool once."""
-    found = [(_whose(pod), problem) for pod in pods if (problem := start_problem(pod, now))]
-    return tuple(Remark(f"{whose} do not start: {problem}") for whose, problem in dict.fromkeys(found))
+    """What keeps pods from starting: for each pool the problem of one pod."""
+    problems: dict[str, str] = {}
+    for pod in pods:
+        if problem := start_problem(pod, now):
+            problems.setdefault(_whose(pod), problem)
+    return tuple(Remark(f"{whose} do not start: {problem}") for whose, problem in problems.items())
 
 
 def _whose(pod: Mapping[str, Any]) -> str:

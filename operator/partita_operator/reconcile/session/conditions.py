@@ -83,9 +83,10 @@ def _profiled(step: Pass) -> Finding:
     there, desired = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
     if found.running:
         names = [f"{module} on {pool}" for module, pool in found.running]
-        message = (
-            f"{there} of {desired} profiles exist. In progress: {listed(names)}. {_missing(found.missing)}".strip()
-        )
+        message = f"{there} of {desired} profiles exist. In progress: {listed(names)}."
+        if found.waiting:
+            message += f" Not started: {_missing(found.waiting)}"
+        message = f"{message} {_missing(found.missing)}".strip()
         return Finding(type, False, Reason.PROFILING, message)
     if found.missing:
         message = f"{there} of {desired} profiles exist, and plans use only these. {_missing(found.missing)}"

@@ -57,6 +57,8 @@ class Profiling:
     """Pairs without a profile, finally or until another attempt succeeds, with the reason."""
     running: tuple[Pair, ...] = ()
     """Pairs that planning waits for."""
+    waiting: Mapping[Pair, str] = field(default_factory=dict)
+    """Those of them whose pod cannot start, with the reason."""
     modules_without: tuple[str, ...] = ()
     """Modules without a profile on any usable pool and without a first attempt in progress."""
     gives_up: bool = False
@@ -260,6 +262,7 @@ def _summary(
     ready: dict[Pair, str] = {}
     missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in required.without_curve}
     running: list[Pair] = []
+    waiting: dict[Pair, str] = {}
     retryable: set[str] = set()
     for pair, key in required.keys.items():
         found = by_key.get(key)
@@ -267,6 +270,8 @@ def _summary(
             ready[pair] = key
         elif found is None or (found.phase is ProfilingPhase.RUNNING and found.attempt == 1):
             running.append(pair)
+            if found is not None and _run(world, found).waits:
+                waiting[pair] = found.message
         else:
             missing[pair] = f"attempt {found.attempt} of {world.settings.profiling.attempts}: {found.message}"
         if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
@@ -282,6 +287,7 @@ def _summary(
         ready=ready,
         missing=missing,
         running=tuple(running),
+        waiting=waiting,
         modules_without=without,
         gives_up=any(module not in retryable for module in without),
         begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),

@@ -47,6 +47,13 @@ def with_runs(*phases: RunPhase, seconds: float = 10, pools: tuple[str, ...] = (
     return after(seconds, made)
 
 
+def with_waiting_runs() -> SimulatedCluster:
+    made = cluster(DETECTOR)
+    made.runner.script = dict.fromkeys(("fast", "slow"), (RunPhase.RUNNING,))
+    made.runner.obstacle = "ResourceClaim p-accelerator-x7 is not allocated."
+    return after(10, made)
+
+
 def engine_away(before: float) -> SimulatedCluster:
     made = after(before, cluster(DETECTOR))
     made.engine.away = "The Ray dashboard at http://ray:8265 does not answer."
@@ -169,6 +176,13 @@ READY = ("True", "Serving")
         pytest.param(unreadable, ("False", "InvalidSpec"), "Stalled", "rate: Field required", id="unreadable spec"),
         pytest.param(
             lambda: with_runs(RunPhase.RUNNING), ("False", "Profiling"), "Reconciling", "0 of 2", id="profiling"
+        ),
+        pytest.param(
+            with_waiting_runs,
+            ("False", "Profiling"),
+            "Reconciling",
+            "Not started: detector on fast: ResourceClaim p-accelerator-x7 is not allocated.; detector on slow: ",
+            id="profiling runs whose pods do not start",
         ),
         pytest.param(
             lambda: with_runs(RunPhase.FAILED),
