@@ -227,16 +227,6 @@ async def test_no_request_is_lost_and_no_replica_restarts_while_versions_change(
         assert upgrade.configuration() == configured
         assert upgrade.plans() == plans
 
-        async def plan_as_before() -> None:
-            upgrade.kubectl.apply(emulated(**EMULATED))
-            await eventually(upgrade.plans, lambda now: now["emulated"] != plans["emulated"])
-            await eventually(upgrade.configuration, lambda now: not any(plans["emulated"] in name for name in now))
-            await upgrade.handled("planned as before")
-
-        last = await upgrade.under_load("the earlier operator rolls out another plan", plan_as_before())
-        assert not last.failures
-        assert frontends(last.after) == frontends(last.before)
-
 
 def frontends(replicas: frozenset[str]) -> set[str]:
     """Those of the replicas that are frontends."""

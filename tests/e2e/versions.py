@@ -137,13 +137,13 @@ THIS: Final = Version("this version", ROOT, Path(sys.executable).parent)
 
 def earlier_version() -> Version:
     """The version that PARTITA_UPGRADE_FROM names, installed in .partita/versions; skips the test without it."""
-    wanted = os.environ.get(EARLIER)
-    if not wanted:
+    revision = os.environ.get(EARLIER)
+    if not revision:
         pytest.skip(f"{EARLIER} names no commit or tag to upgrade from")
-    asked = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{wanted}^{{commit}}")
+    asked = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     commit = asked.stdout.decode().strip()
     if asked.returncode != 0:
-        pytest.skip(f"no commit {wanted} in the history at {ROOT}: {asked.stderr.decode().strip()}")
+        pytest.skip(f"no commit {revision} in the history at {ROOT}: {asked.stderr.decode().strip()}")
     checkout = ROOT / ".partita/versions" / commit
     if not (checkout / "Makefile").exists():
         archive = _git("archive", commit)
@@ -152,7 +152,7 @@ def earlier_version() -> Version:
             files.extractall(checkout, filter="data")
     environment = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
     subprocess.run(["make", "install", f"PYTHON={sys.executable}"], cwd=checkout, env=environment, check=True)
-    return Version(wanted, checkout, checkout / ".venv/bin")
+    return Version(revision, checkout, checkout / ".venv/bin")
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
