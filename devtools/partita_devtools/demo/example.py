@@ -45,10 +45,15 @@ class Example:
 
     def at_rate(self, requests_per_second: int) -> "Example":
         """The same example with a session that declares another rate."""
-        spec = self.session.spec
-        rate = spec.rate.model_copy(update={"requests_per_second": requests_per_second})
-        session = self.session.model_copy(update={"spec": spec.model_copy(update={"rate": rate})})
-        return replace(self, session=session)
+        return self._with(rate=self.session.spec.rate.model_copy(update={"requests_per_second": requests_per_second}))
+
+    def within_slo(self, millis: int) -> "Example":
+        """The same example with a session that declares another SLO, in milliseconds."""
+        return self._with(slo=self.session.spec.slo.model_copy(update={"latency_ms": millis}))
+
+    def _with(self, **fields: Any) -> "Example":
+        spec = self.session.spec.model_copy(update=fields)
+        return replace(self, session=self.session.model_copy(update={"spec": spec}))
 
     @property
     def ray_nodes(self) -> tuple[RayClassNode, ...]:

@@ -19,6 +19,10 @@ _LOOK_EVERY_S = 0.5
 _REPORT_EVERY_S = 10.0
 
 
+class SessionStalledError(DevError):
+    """The session serves only after a change of its manifest or of the pools."""
+
+
 @dataclass
 class SessionWatch:
     """Observes a session and its pools; reports and records each change of a condition."""
@@ -53,7 +57,8 @@ class SessionWatch:
     async def until_serving(self, timeout_s: float, advice: str) -> SessionSnapshot:
         """Wait until the session serves.
 
-        Raises DevError if it needs a change or takes too long; `advice` says where to find out more.
+        Raises SessionStalledError if it needs a change, and DevError if it takes too long; `advice` says where to find
+        out more.
         """
         progress, next_report_s = ServingProgress(timeout_s), _REPORT_EVERY_S
         while not (found := await self.look()).serves:
@@ -62,7 +67,7 @@ class SessionWatch:
                 next_report_s = self.elapsed() + _REPORT_EVERY_S
                 self.report(f"[{self.elapsed():6.1f} s] {self.session.kind} {self.session.metadata.name}: {line}")
             if found.obstacle is not None:
-                raise DevError(f"the session cannot be served: {found.obstacle}\n{advice}")
+                raise SessionStalledError(f"the session cannot be served: {found.obstacle}\n{advice}")
             if self.elapsed() > timeout_s:
                 raise DevError(
                     f"the session does not serve after {timeout_s:.0f} s; its conditions:\n{_as_lines(found)}\n{advice}"
