@@ -37,9 +37,14 @@ class PoolBuilder:
     name: str
     count: int = 4
     spec: GPUPoolSpec = field(default_factory=GPUPoolSpec)
+    declares_count: bool = True
 
     def gpus(self, count: int) -> Self:
         return replace(self, count=count)
+
+    def counted(self) -> Self:
+        """As many accelerators as its nodes have."""
+        return replace(self, declares_count=False)
 
     def price(self, per_hour: str) -> Self:
         return self.with_spec(price_per_hour=Quantity(per_hour))
@@ -71,7 +76,7 @@ class PoolBuilder:
         return replace(self, spec=self.spec.model_copy(update=fields))
 
     def build(self) -> GPUPool:
-        count = self.count if self.spec.elastic is None else None
+        count = self.count if self.declares_count and self.spec.elastic is None else None
         return GPUPool(metadata=ObjectMeta(name=self.name), spec=self.spec.model_copy(update={"count": count}))
 
     def for_planner(self) -> Pool:

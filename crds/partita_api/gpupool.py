@@ -13,6 +13,7 @@ from partita_api.pod.template import PodTemplate
 from partita_api.pool.devices import Devices
 from partita_api.pool.elastic import Elastic, ElasticStatus
 from partita_api.pool.mig import MigPartitioning, PartitioningStatus
+from partita_api.pool.unschedulable import UnschedulableStatus
 
 
 class SharingMode(StrEnum):
@@ -254,6 +255,9 @@ class GPUPoolStatus(StatusModel):
     elastic: ElasticStatus | None = Field(
         default=None, description="Present, pending and most accelerators; only with spec.elastic."
     )
+    unschedulable: UnschedulableStatus | None = Field(
+        default=None, description="Accelerators of nodes that take no new pods; unset if there is no such node."
+    )
     hardware: tuple[Hardware, ...] = Field(
         default=(), max_length=16, description="GPUs of the labelled nodes, by product."
     )
@@ -279,6 +283,11 @@ class GPUPoolStatus(StatusModel):
     def present(self) -> int:
         """The accelerators of `capacity` that are there."""
         return self.capacity if self.elastic is None else min(self.capacity, self.elastic.present)
+
+    @property
+    def departing_nodes(self) -> tuple[str, ...]:
+        """The nodes of the pool that are about to go."""
+        return self.unschedulable.departing_nodes if self.unschedulable is not None else ()
 
     @property
     def pending(self) -> int:

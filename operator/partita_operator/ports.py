@@ -36,6 +36,8 @@ class ServingSpec:
     profiles: Mapping[tuple[str, str], Profile]
     """By (module, pool)."""
     pools: Mapping[str, GPUPool]
+    departing_nodes: frozenset[str] = frozenset()
+    """Nodes of any pool that are about to go."""
 
 
 @dataclass(frozen=True)

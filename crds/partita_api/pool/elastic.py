@@ -45,7 +45,10 @@ class Elastic(SpecModel):
 class ElasticStatus(StatusModel):
     """Accelerators of an elastic pool that are present, and those that plans wait for."""
 
-    present: int = Field(default=0, description="Accelerators that ready nodes offer now.")
+    present: int = Field(
+        default=0,
+        description="Accelerators that ready nodes offer now, without those that `status.unschedulable` leaves out.",
+    )
     pending: int = Field(default=0, description="Accelerators that plans use and that are not present yet.")
     max_count: int = Field(default=0, description="The most accelerators that plans may use: spec.elastic.maxCount.")
     pending_since: Timestamp | None = Field(

@@ -1,10 +1,21 @@
 """Kubernetes nodes, with the fields that pools need."""
 
+from typing import Final
+
 from partita_api.fields.label_selector import LabelSelector
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.resources import NodeResource
 from partita_operator.kube.retries import retried
 from partita_operator.reconcile.world import Node
+
+_NOTICES: Final = (
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",  # Karpenter before 1.0
+    "ToBeDeletedByClusterAutoscaler",
+    "aws-node-termination-handler/",
+    "cloud.google.com/impending-node-termination",
+)
+"""Taints of nodes that are about to go; what ends with a slash is the beginning of several."""
 
 
 async def selected_nodes(client: KubernetesClient, selector: LabelSelector) -> tuple[Node, ...]:
@@ -14,7 +25,7 @@ async def selected_nodes(client: KubernetesClient, selector: LabelSelector) -> t
 
 
 def _node(raw: Document) -> Node:
-    meta, status = raw["metadata"], raw.get("status") or {}
+    meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     allocatable = status.get("allocatable") or {}
     return Node(
         name=meta["name"],
@@ -23,4 +34,18 @@ def _node(raw: Document) -> Node:
         allocatable={name: int(amount) for name, amount in allocatable.items() if amount.isdigit()},
         labels=meta.get("labels") or {},
         uid=meta.get("uid", ""),
+        cordoned=bool(spec.get("unschedulable")),
+        departure=_departure(meta, spec),
     )
+
+
+def _departure(meta: Document, spec: Document) -> str:
+    """What says that a node is about to go; empty if nothing does."""
+    if "deletionTimestamp" in meta:
+        return "a deletion timestamp"
+    keys = (taint["key"] for taint in spec.get("taints") or ())
+    return next((f"taint {key}" for key in keys if _is_notice(key)), "")
+
+
+def _is_notice(key: str) -> bool:
+    return any(key.startswith(notice) if notice.endswith("/") else key == notice for notice in _NOTICES)

@@ -130,6 +130,14 @@ class Node:
     """Whole units of its extended resources."""
     labels: Mapping[str, str] = field(default_factory=dict)
     uid: str = ""
+    cordoned: bool = False
+    departure: str = ""
+    """What says that the node is about to go; empty if nothing does."""
+
+    @property
+    def unschedulable(self) -> bool:
+        """Whether it takes no new pods."""
+        return self.cordoned or bool(self.departure)
 
 
 @dataclass(frozen=True)

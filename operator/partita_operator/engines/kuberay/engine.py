@@ -23,6 +23,7 @@ from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, a
 from partita_operator.engines.kuberay.backend import reports_ports, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
+from partita_operator.engines.kuberay.pod_numbers import grows, pods_elsewhere, scaling
 from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
 from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
@@ -39,12 +40,8 @@ from partita_operator.engines.kuberay.state import (
     clusters,
     configured_state,
     explanation,
-    grows,
     is_ready,
-    pods_elsewhere,
     reachable_capacity,
-    replacements,
-    scaling,
     serve_service,
     serving_cluster,
     unlimited,
@@ -110,6 +107,8 @@ class _SessionPods:
     template: PodTemplate | None = None
     awaited: Sequence[AppConfig] = ()
     """Applications that the roll-out writes later, and whose pods start now."""
+    departing_nodes: Collection[str] = ()
+    """Nodes whose pods are about to end."""
 
 
 class KubeRayEngine:
@@ -157,7 +156,7 @@ class KubeRayEngine:
             self._progress[key] = step.message
             present = demand_of(step.deployments[target.frontend["name"]])
             awaited = [target.frontend] if present.each != demand_of(target.frontend).each else []
-            pods = _SessionPods(spec.pools.values(), template, awaited)
+            pods = _SessionPods(spec.pools.values(), template, awaited, spec.departing_nodes)
             running = await self._write(namespace, found, key, step.deployments, pods)
             await self._write_budgets(namespace, found.rayservice, running)
 
@@ -324,8 +323,8 @@ class KubeRayEngine:
                 cluster = await self._services.cluster(namespace, name)
                 if cluster is None:
                     continue
-                further = replacements(running[name], worker_groups(present), pods.pools)
-                if operations := scaling(cluster, worker_groups(present), further):
+                groups = worker_groups(present)
+                if operations := scaling(cluster, groups, running[name], pods.pools, pods.departing_nodes):
                     await self._services.patch_cluster(namespace, name, operations)
         return running
 

@@ -1,19 +1,15 @@
 """The status of a RayService and its Ray cluster, in the form that the roll-out uses. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import inf
-from types import MappingProxyType
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import AppConfig
-from partita_operator.engines.kuberay.rayservice_manifest import applications_of, worker_groups
-from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, NUMBERS, WorkerGroup, pod_capacity
+from partita_operator.engines.kuberay.rayservice_manifest import applications_of
 from partita_operator.engines.placement import Resources
 from partita_operator.engines.serve_state import DELETING, ServeApplication, ServeState
-from partita_operator.kube.rayservices import GROUP_LABEL
 
 NOT_STARTED: Final = "NOT_STARTED"
 HEAD_SERVICE: Final = "{cluster}-head-svc"
@@ -120,87 +116,6 @@ def reachable_capacity(state: ServeState, pools: Iterable[GPUPool]) -> dict[str,
 def unlimited(state: ServeState) -> Resources:
     """Infinite capacity of all resources that applications take: the autoscaler adds nodes when they are needed."""
     return dict.fromkeys(state.resource_names, inf)
-
-
-def pods_elsewhere(clusters: Iterable[Document], namespace: str) -> dict[str, int]:
-    """Pods by Ray resource that the RayClusters of other namespaces have, needed or not."""
-    others = (cluster for cluster in clusters if cluster["metadata"]["namespace"] != namespace)
-    return _by_resource(group for cluster in others for group in _live_groups(cluster))
-
-
-def grows(present: Document | None, manifest: Document) -> bool:
-    """Whether a group of the manifest has more pods than now."""
-    now = {group["groupName"]: group["replicas"] for group in worker_groups(present)}
-    return any(group["replicas"] > now.get(group["groupName"], 0) for group in worker_groups(manifest))
-
-
-def replacements(pods: Iterable[Document], groups: Iterable[WorkerGroup], pools: Iterable[GPUPool]) -> dict[str, int]:
-    """Further pods, by group, in place of those that end, as far as the `pools` have free accelerators.
-
-    A pod that ends serves until its replicas run elsewhere, and KubeRay counts it until it is gone. `groups` have the
-    pods that the applications need.
-    """
-    ending, staying = Counter[str](), Counter[str]()
-    for pod in pods:
-        group_of = (pod["metadata"].get("labels") or {}).get(GROUP_LABEL, "")
-        (ending if "deletionTimestamp" in pod["metadata"] else staying)[group_of] += 1
-    free = {FRONTEND_RESOURCE: inf} | {shared_resource(pool.ray_resource): float(pool.status.free) for pool in pools}
-    further = {}
-    for group in groups:
-        name, resource = group["groupName"], pod_capacity(group).shared
-        count = int(min(ending[name], group["replicas"] - staying[name], free.get(resource, 0.0)))
-        if count > 0:
-            further[name] = count
-            free[resource] -= count
-    return further
-
-
-def scaling(
-    cluster: Document, groups: Sequence[WorkerGroup], further: Mapping[str, int] = MappingProxyType({})
-) -> list[dict[str, Any]]:
-    """JSON patch operations that give a running RayCluster the numbers of pods in `groups`; empty if it has them.
-
-    KubeRay does not copy numbers of pods from a RayService to a running cluster. Missing pods are requested at once.
-    Ray's autoscaler removes pods that are not needed any more: it removes only pods without replicas, while KubeRay
-    would remove any. As long as they exist, they count for what the pool's other groups may have. `further` are
-    `replacements`, which no group has to have.
-    """
-    desired = {group["groupName"]: group["replicas"] for group in groups}
-    room = _by_resource(groups)
-    for resource, pods in _by_resource(_live_groups(cluster)).items():
-        room[resource] = max(0, room.get(resource, 0) - pods)
-    room[FRONTEND_RESOURCE] = sum(desired.values())  # frontends need no accelerator
-    operations = []
-    for at, group in enumerate(_live_groups(cluster)):
-        pods, more = desired.get(group["groupName"], 0), further.get(group["groupName"], 0)
-        now = {field: group.get(field) for field in NUMBERS}
-        present, resource = now["replicas"] or 0, pod_capacity(group).shared
-        added = max(0, min(pods + more - present, room[resource] + more))
-        room[resource] -= min(added, room[resource])
-        replicas = present + added
-        for field, value in zip(NUMBERS, (replicas, min(pods, replicas), replicas), strict=True):
-            if now[field] != value:
-                path = f"/spec/workerGroupSpecs/{at}/{field}"
-                operations.append({"op": "add", "path": path, "value": value})
-    if not operations:
-        return []
-    # Fails if the cluster has changed since it was read, for example by the autoscaler.
-    version = {"op": "test", "path": "/metadata/resourceVersion", "value": cluster["metadata"]["resourceVersion"]}
-    return [version, *operations]
-
-
-def _live_groups(cluster: Document) -> Sequence[WorkerGroup]:
-    groups: Sequence[WorkerGroup] = cluster["spec"].get("workerGroupSpecs") or ()
-    return groups
-
-
-def _by_resource(groups: Iterable[WorkerGroup]) -> dict[str, int]:
-    """Pods of all groups together that offer a Ray resource, with any pod template."""
-    pods: dict[str, int] = {}
-    for group in groups:
-        resource = pod_capacity(group).shared
-        pods[resource] = pods.get(resource, 0) + (group.get("replicas") or 0)
-    return pods
 
 
 def _condition(rayservice: Document, type: str) -> Mapping[str, Any]:

@@ -1,14 +1,17 @@
 """How many accelerators a pool has: as declared, or counted from its nodes, its devices or the engine."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import floor
 from typing import Final
 
 from partita_api.conditions import ConditionStatus
-from partita_api.gpupool import GPUPool
 from partita_api.pool.devices import Devices
+from partita_api.pool.unschedulable import UnschedulableStatus
 from partita_operator.reconcile.pool.devices import allocatable_devices
 from partita_operator.reconcile.pool.gpu_labels import DRAINING, unusable
+from partita_operator.reconcile.pool.unschedulable import not_counted, unschedulable
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import DeviceOffer, Node, PoolWorld
 
@@ -24,32 +27,31 @@ class Count:
     status: ConditionStatus
     reason: Reason
     message: str
+    unschedulable: UnschedulableStatus | None = None
+    """Those on nodes that take no new pods."""
+    note: str = ""
+    """What is not counted and why, without a full stop; empty if all is."""
 
 
-def count_accelerators(world: PoolWorld) -> Count:
-    """How many accelerators Partita may use: as declared, else those of the nodes, else those of the engine."""
+def count_accelerators(world: PoolWorld, claimed: int) -> Count:
+    """How many accelerators Partita may use: as declared, else those of the nodes, else those of the engine.
+
+    Sessions use `claimed` accelerators now.
+    """
     pool = world.pool
     ready_nodes = [node for node in world.nodes if node.ready]
     if pool.metadata.name in world.cluster.unreadable:
         message = world.cluster.unreadable[pool.metadata.name]
-        return Count(len(world.nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.INVALID_SPEC, message)
+        return replace(
+            Count(len(world.nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.INVALID_SPEC, message),
+            unschedulable=pool.status.unschedulable,
+        )
     if pool.spec.devices is not None and world.offer is not None:
-        return _count_devices(pool, pool.spec.devices, world.offer, ready_nodes)
+        return _count_devices(world, pool.spec.devices, world.offer, ready_nodes, claimed)
     if pool.spec.count is not None:
         return _declared(ready_nodes, pool.spec.count)
     if world.nodes or pool.spec.elastic is not None:
-        useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
-        usable = [node for node in ready_nodes if node.name not in useless]
-        capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in usable)
-        if useless and not capacity:
-            return _counted(len(ready_nodes), 0, _some_useless(useless), Reason.NO_ACCELERATORS)
-        return _counted(
-            len(ready_nodes),
-            capacity,
-            f"{len(world.nodes)} nodes match, {len(ready_nodes)} are ready, and no ready node has an allocatable "
-            f"{pool.spec.resource_name}. Check the device plugin, or correct spec.resourceName",
-            Reason.NO_ACCELERATORS,
-        )
+        return _count_units(world, ready_nodes, claimed)
     if world.engine_capacity is None:
         return Count(
             0,
@@ -68,26 +70,57 @@ def count_accelerators(world: PoolWorld) -> Count:
     )
 
 
-def _count_devices(pool: GPUPool, claimed: Devices, offer: DeviceOffer, nodes: list[Node]) -> Count:
+def _count_units(world: PoolWorld, nodes: list[Node], claimed: int) -> Count:
+    pool, resource = world.pool, world.pool.spec.resource_name
+    useless = {node.name: why for node in nodes if (why := unusable(node, pool))}
+    units = {node.name: node.allocatable.get(resource, 0) for node in nodes if node.name not in useless}
+    if useless and not any(units.values()):
+        return _counted(len(nodes), 0, _some_useless(useless), Reason.NO_ACCELERATORS)
+    why_none = (
+        f"{len(world.nodes)} nodes match, {len(nodes)} are ready, and no ready node has an allocatable "
+        f"{resource}. Check the device plugin, or correct spec.resourceName"
+    )
+    return _of_nodes(world, nodes, units, claimed, len(nodes), why_none)
+
+
+def _count_devices(world: PoolWorld, devices: Devices, offer: DeviceOffer, nodes: list[Node], claimed: int) -> Count:
+    pool = world.pool
     if offer.problem:
-        return Count(len(nodes), pool.status.present, ConditionStatus.FALSE, Reason.DEVICES_UNREADABLE, offer.problem)
+        return replace(
+            Count(len(nodes), pool.status.present, ConditionStatus.FALSE, Reason.DEVICES_UNREADABLE, offer.problem),
+            unschedulable=pool.status.unschedulable,
+        )
     if not offer.has_class:
         message = (
-            f"There is no DeviceClass {claimed.device_class_name}. Install the driver that brings it, or correct "
+            f"There is no DeviceClass {devices.device_class_name}. Install the driver that brings it, or correct "
             "spec.devices.deviceClassName; these exist: kubectl get deviceclasses."
         )
         return Count(len(nodes), 0, ConditionStatus.FALSE, Reason.DEVICE_CLASS_MISSING, message)
     if pool.spec.count is not None:
         return _declared(nodes, pool.spec.count)
-    draining = {node.name for node in nodes if DRAINING in node.labels}
-    found = allocatable_devices(claimed, offer, {node.name for node in nodes} - draining)
-    return _counted(
-        len({device.node for device in found}),
-        len(found),
-        f"The driver {claimed.driver_name} offers {len(offer.devices)} devices, and none of them is on one of the "
+    usable = {node.name for node in nodes if DRAINING not in node.labels}
+    units = Counter(device.node for device in allocatable_devices(devices, offer, usable))
+    why_none = (
+        f"The driver {devices.driver_name} offers {len(offer.devices)} devices, and none of them is on one of the "
         f"pool's {len(nodes)} ready nodes and has the attributes of spec.devices. Compare them with: "
-        "kubectl get resourceslices -o yaml",
-        Reason.NO_ACCELERATORS,
+        "kubectl get resourceslices -o yaml"
+    )
+    return _of_nodes(world, nodes, units, claimed, len(units), why_none)
+
+
+def _of_nodes(
+    world: PoolWorld, nodes: Sequence[Node], units: Mapping[str, int], claimed: int, number: int, why_none: str
+) -> Count:
+    """The accelerators (`units`, by node) of so many nodes, without those of unschedulable nodes that no plan uses."""
+    found = unschedulable(world.pool.status.unschedulable, nodes, units, claimed)
+    capacity = sum(units.values()) - (found.uncounted if found is not None else 0)
+    note = not_counted(found, nodes)
+    count = _counted(number, capacity, note or why_none, Reason.NO_ACCELERATORS)
+    return replace(
+        count,
+        message=f"{count.message} {note}." if note and capacity else count.message,
+        unschedulable=found,
+        note=note,
     )
 
 

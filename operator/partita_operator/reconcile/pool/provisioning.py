@@ -44,7 +44,7 @@ def provisioning(pool: GPUPool, found: Count, claimed: int, now: datetime) -> Pr
     if found.reason not in _GROWING:
         return Provisioning(found, before)
     status = _status(elastic, before or ElasticStatus(present=found.capacity), found.capacity, claimed, now)
-    return Provisioning(_count(elastic, found, status), status, _finding(pool, elastic, status, claimed, now))
+    return Provisioning(_count(elastic, found, status), status, _finding(pool, elastic, found, status, claimed, now))
 
 
 def _status(elastic: Elastic, before: ElasticStatus, present: int, claimed: int, now: datetime) -> ElasticStatus:
@@ -111,10 +111,22 @@ def _count(elastic: Elastic, found: Count, status: ElasticStatus) -> Count:
             found, capacity=0, status=ConditionStatus.FALSE, reason=Reason.PROVISIONING_TIMED_OUT, message=message
         )
     message = f"Partita may use {capacity} accelerators, of which {found.capacity} are present."
-    return replace(found, capacity=capacity, status=ConditionStatus.TRUE, reason=Reason.AVAILABLE, message=message)
+    return replace(
+        found,
+        capacity=capacity,
+        status=ConditionStatus.TRUE,
+        reason=Reason.AVAILABLE,
+        message=f"{message}{_note(found)}",
+    )
 
 
-def _finding(pool: GPUPool, elastic: Elastic, status: ElasticStatus, claimed: int, now: datetime) -> Finding:
+def _note(found: Count) -> str:
+    return f" {found.note}." if found.note else ""
+
+
+def _finding(
+    pool: GPUPool, elastic: Elastic, found: Count, status: ElasticStatus, claimed: int, now: datetime
+) -> Finding:
     type, waiting = ConditionType.PROVISIONED, commands.waiting_pods(pool.metadata)
     if status.back_off_until is not None or _is_overdue(elastic, status, now):
         missing = f"{status.pending} accelerators that plans use" if status.pending else "the requested accelerators"
@@ -128,7 +140,7 @@ def _finding(pool: GPUPool, elastic: Elastic, status: ElasticStatus, claimed: in
         message = (
             f"{status.pending} of {claimed} accelerators that plans use are not present; their pods wait for nodes "
             f"since {status.pending_since}. If no node comes until {timestamp(_deadline(elastic, status, now))}, "
-            f"{_afterwards(elastic)}. The pods that wait: {waiting}"
+            f"{_afterwards(elastic)}.{_note(found)} The pods that wait: {waiting}"
         )
         return Finding(type, False, Reason.WAITING_FOR_NODES, message)
     return Finding(

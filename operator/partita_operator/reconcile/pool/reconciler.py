@@ -32,7 +32,8 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     if not guarded and not deleted:
         return Decision(pool.status, requeue_after=0.0, actions=(AddFinalizer(),))
     partitioning = partition(world, now)
-    provided = provisioning(pool, count_accelerators(world), claims(pool.metadata.name, world.cluster), now)
+    claimed = claims(pool.metadata.name, world.cluster)
+    provided = provisioning(pool, count_accelerators(world, claimed), claimed, now)
     status = _status(world, held, provided, partitioning, now)
     actions = partitioning.actions
     if deleted and guarded and not held:
@@ -66,6 +67,7 @@ def _status(
         sessions=tuple(sorted(held))[:256],
         quotas=quota_use(world.pool, held),
         elastic=provided.status,
+        unschedulable=count.unschedulable,
         hardware=hardware(world.nodes),
         partitioning=partitioning.status,
         conditions=conditions,

@@ -249,7 +249,8 @@ def _serving_spec(
         pools = {name: session_pool(world.cluster.pools[name], template) for name in names}
     except TemplateConflictError as conflict:
         return f"Its pods stay as they are: {conflict}."
-    return ServingSpec(session=session, plan=target, targets=targets, profiles=profiles, pools=pools)
+    departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
+    return ServingSpec(session, target, targets, profiles, pools, departing)
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

@@ -25,6 +25,7 @@ from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.engines.kuberay.authentication import SECRET
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
+from partita_operator.engines.kuberay.pod_numbers import scaling
 from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
@@ -33,7 +34,7 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
     while_groups_are_appended,
     worker_groups,
 )
-from partita_operator.engines.kuberay.state import clusters, explanation, is_ready, scaling
+from partita_operator.engines.kuberay.state import clusters, explanation, is_ready
 from partita_operator.engines.kuberay.worker_groups import NUMBERS, pool_group
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config

@@ -18,20 +18,14 @@ from partita_operator.engines.kuberay.state import (
     clusters,
     configured_state,
     explanation,
-    grows,
     is_ready,
-    pods_elsewhere,
     reachable_capacity,
-    replacements,
-    scaling,
     serve_service,
     serving_cluster,
 )
-from partita_operator.engines.kuberay.worker_groups import FRONTENDS, NUMBERS, WorkerGroup, frontend_group, pool_group
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry, MissingEngine
 from partita_operator.engines.serve_state import ServeReplica, ServeState
-from partita_operator.kube.rayservices import GROUP_LABEL
 from partita_operator.ports import EngineUnavailableError, ServingStatus
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings, RaySettings
@@ -54,10 +48,6 @@ def conditions(ready: str, reason: str = "Initializing", upgrade: str = "False")
 
 def service(*apps: AppConfig, status: Json | None = None) -> Json:
     return {**rayservice("vision", apps, [], None, SETTINGS), "status": status or {}}
-
-
-def with_free(name: str, free: int) -> GPUPool:
-    return pool(name).build().model_copy(update={"status": GPUPoolStatus(capacity=8, free=Quantity(free))})
 
 
 def ghosts(capacity: int, free: int) -> GPUPool:
@@ -167,131 +157,6 @@ def test_free_accelerators_are_those_of_the_pool_and_of_running_pods(
     found = reachable_capacity(state, [ghosts(capacity, free)])
 
     assert (found["a"], found["CPU"], found["GPU"]) == (want, inf, inf)
-
-
-def groups(*pods: int) -> list[WorkerGroup]:
-    made = [pool_group(pool(f"p{n}").build(), SETTINGS, 8) for n in range(len(pods))]
-    return [
-        {**group, "replicas": count, "minReplicas": count, "maxReplicas": count}
-        for group, count in zip(made, pods, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("live", "configured", "want"),
-    [
-        pytest.param([2, 1], [2, 1], {}, id="as desired"),
-        pytest.param([0], [2], {"0/replicas": 2, "0/minReplicas": 2, "0/maxReplicas": 2}, id="more at once"),
-        pytest.param([3], [1], {"0/minReplicas": 1}, id="the autoscaler removes pods"),
-        pytest.param([1, 1], [1], {"1/minReplicas": 0}, id="a group that is not needed"),
-    ],
-)
-def test_a_running_cluster_gets_pods_at_once_and_loses_only_idle_ones(
-    live: list[int], configured: list[int], want: Json
-) -> None:
-    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": groups(*live)}}
-
-    found = scaling(cluster, groups(*configured))
-
-    assert {o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in found[1:]} == want
-    assert bool(found) == bool(want)
-    if found:
-        assert found[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
-
-
-def test_the_bound_falls_after_the_autoscaler_has_removed_a_pod() -> None:
-    (group,) = groups(3)
-    cluster = {
-        "metadata": {"resourceVersion": "7"},
-        "spec": {"workerGroupSpecs": [{**group, "replicas": 1, "minReplicas": 1}]},
-    }
-
-    assert [o["path"] for o in scaling(cluster, groups(1))[1:]] == ["/spec/workerGroupSpecs/0/maxReplicas"]
-
-
-def worker(group: str, ends: bool = False) -> Json:
-    return {
-        "metadata": {"labels": {GROUP_LABEL: group}} | ({"deletionTimestamp": "2026-11-25T09:00:00Z"} if ends else {})
-    }
-
-
-@pytest.mark.parametrize(
-    ("staying", "ending", "free", "want"),
-    [
-        pytest.param(2, 0, 4, 0, id="none ends"),
-        pytest.param(1, 1, 4, 1, id="one ends"),
-        pytest.param(0, 2, 1, 1, id="fewer accelerators are free"),
-        pytest.param(1, 1, 0, 0, id="no accelerator is free"),
-        pytest.param(2, 1, 4, 0, id="the other pod is there"),
-        pytest.param(2, 2, 4, 0, id="idle ones that the autoscaler removes"),
-    ],
-)
-def test_a_pod_that_ends_is_replaced_before_it_is_gone(staying: int, ending: int, free: int, want: int) -> None:
-    (group,) = needed = groups(2)
-    name = group["groupName"]
-    pods = [worker(name)] * staying + [worker(name, ends=True)] * ending + [worker("other", ends=True)]
-    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": groups(2)}}
-
-    further = replacements(pods, needed, [with_free("p0", free)])
-
-    assert further == ({name: want} if want else {})
-    operations = {
-        o["path"].removeprefix("/spec/workerGroupSpecs/0/"): o["value"] for o in scaling(cluster, needed, further)[1:]
-    }
-    assert operations == ({"replicas": 2 + want, "maxReplicas": 2 + want} if want else {})
-
-
-def test_pods_of_frontends_need_no_accelerator_to_be_replaced() -> None:
-    frontends = {**frontend_group(SETTINGS), "replicas": 1}
-
-    assert replacements([worker(FRONTENDS, ends=True)], [frontends], ()) == {FRONTENDS: 1}
-
-
-def of_cut_gpus(*slices: tuple[str, int]) -> list[WorkerGroup]:
-    """The groups of one pool, whose GPUs were cut into other slices, and their pods."""
-    kinds = [pool("a100").with_spec(resource_name=f"nvidia.com/mig-{kind}").build() for kind, _ in slices]
-    made = [pool_group(kind, SETTINGS, 8) for kind in kinds]
-    return [{**group, **dict.fromkeys(NUMBERS, count)} for group, (_, count) in zip(made, slices, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("idle", "want"),
-    [
-        pytest.param(2, {"0/minReplicas": 0, **{f"1/{field}": 1 for field in NUMBERS}}, id="one is free"),
-        pytest.param(3, {"0/minReplicas": 0}, id="none is free"),
-        pytest.param(0, {f"1/{field}": 3 for field in NUMBERS}, id="all are free"),
-    ],
-)
-def test_pods_that_the_autoscaler_has_not_removed_yet_count_for_the_pool(idle: int, want: Json) -> None:
-    live = of_cut_gpus(("1g.5gb", idle), ("3g.20gb", 0))
-    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": live}}
-
-    found = scaling(cluster, of_cut_gpus(("1g.5gb", 0), ("3g.20gb", 3)))
-
-    assert {o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in found[1:]} == want
-
-
-def test_pods_of_other_namespaces_count_for_the_pool() -> None:
-    clusters = [
-        {"metadata": {"namespace": namespace}, "spec": {"workerGroupSpecs": groups(*pods)}}
-        for namespace, pods in (("vision", (4, 4)), ("speech", (1, 2)), ("text", (1,)))
-    ]
-
-    found = pods_elsewhere(clusters, "vision")
-
-    assert found == {"partita-pool-p0": 2, "partita-pool-p1": 2}
-
-
-def test_pods_of_other_namespaces_are_counted_only_if_a_group_grows() -> None:
-    def pods(count: int) -> Json:
-        return rayservice(
-            "vision", [stage_config("plan-1", 0, count)], [pool_group(GHOST, SETTINGS, 8)], None, SETTINGS
-        )
-
-    assert grows(None, pods(1))
-    assert grows(pods(1), pods(2))
-    assert not grows(pods(2), pods(2))
-    assert not grows(pods(2), pods(1))
 
 
 async def test_an_engine_without_settings_names_them_and_blocks_nothing_else() -> None:

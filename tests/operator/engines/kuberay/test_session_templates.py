@@ -15,9 +15,10 @@ from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.pod.template import PodTemplate
 from partita_api.pool.ray_resource import template_digest, with_digest
 from partita_operator.engines.app_config import AppConfig, with_deployment
+from partita_operator.engines.kuberay.pod_numbers import pods_elsewhere, scaling
 from partita_operator.engines.kuberay.pod_remarks import pod_remarks, pods_of
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice, worker_groups
-from partita_operator.engines.kuberay.state import pods_elsewhere, reachable_capacity, scaling
+from partita_operator.engines.kuberay.state import reachable_capacity
 from partita_operator.engines.kuberay.worker_groups import (
     FRONTEND_RESOURCE,
     NUMBERS,
