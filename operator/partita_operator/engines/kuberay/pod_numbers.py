@@ -2,7 +2,7 @@
 
 KubeRay does not copy numbers of pods from a RayService to a running cluster, so Partita writes them. Missing pods are
 requested at once. Ray's autoscaler removes pods that are not needed any more: it removes only pods without replicas,
-while KubeRay would remove any.
+while KubeRay would remove any. Pods that wait for a node have no replicas, and Partita names them to KubeRay.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ def scaling(
 
     As long as pods that are not needed exist, they count for what the pool's other groups may have. There are further
     pods in place of those that end, as far as the `pools` allow, and Ray's autoscaler keeps as many idle pods as there
-    are `pods` on departing nodes.
+    are `pods` on departing nodes. Pods that wait for a node and are not needed go.
     """
     desired = {group["groupName"]: group["replicas"] for group in groups}
     further = replacements(pods, groups, pools, departing_nodes)
@@ -55,23 +55,43 @@ def scaling(
     for at, group in enumerate(_live_groups(cluster)):
         name, resource = group["groupName"], pod_capacity(group).shared
         needed, more = desired.get(name, 0), further.get(name, 0)
-        now = {field: group.get(field) for field in NUMBERS}
-        present = now["replicas"] or 0
+        present = group.get("replicas") or 0
         # KubeRay counts the pods that end, too.
         target = max(needed, there[name]) + more if more else needed
         added = max(0, min(target - present, room[resource] + more))
         room[resource] -= min(added, room[resource])
         replicas = present + added
+        if surplus := _surplus(group, needed, pods, departing_nodes):
+            replicas = max(needed, min(present, there[name] - len(surplus)))
+            operations.append(_set(at, "scaleStrategy", {"workersToDelete": surplus}))
         least = min(needed + departing[name], replicas)
         for field, value in zip(NUMBERS, (replicas, least, replicas), strict=True):
-            if now[field] != value:
-                path = f"/spec/workerGroupSpecs/{at}/{field}"
-                operations.append({"op": "add", "path": path, "value": value})
+            if group.get(field) != value:
+                operations.append(_set(at, field, value))
     if not operations:
         return []
     # Fails if the cluster has changed since it was read, for example by the autoscaler.
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": cluster["metadata"]["resourceVersion"]}
     return [version, *operations]
+
+
+def _set(group: int, field: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": f"/spec/workerGroupSpecs/{group}/{field}", "value": value}
+
+
+def _surplus(group: WorkerGroup, needed: int, pods: Iterable[Document], departing_nodes: Collection[str]) -> list[str]:
+    """Names of the pods that KubeRay is to remove from a live group: not needed, and without a node.
+
+    Ray's autoscaler removes pods that have not started only after an hour, and meanwhile they would request nodes.
+    Empty if there are none, or while earlier removals are not finished.
+    """
+    own = [pod for pod in pods if _group(pod) == group["groupName"]]
+    staying = [pod for pod in own if not _ends(pod, departing_nodes)]
+    removed = (group.get("scaleStrategy") or {}).get("workersToDelete") or ()
+    if any(pod["metadata"]["name"] in removed for pod in own):
+        return []
+    waiting = sorted(pod["metadata"]["name"] for pod in staying if _node(pod) is None)
+    return waiting[: max(0, len(staying) - needed)]
 
 
 def replacements(
@@ -87,8 +107,7 @@ def replacements(
     """
     ending, staying = Counter[str](), Counter[str]()
     for pod in pods:
-        ends = "deletionTimestamp" in pod["metadata"] or _node(pod) in departing_nodes
-        (ending if ends else staying)[_group(pod)] += 1
+        (ending if _ends(pod, departing_nodes) else staying)[_group(pod)] += 1
     free = {FRONTEND_RESOURCE: inf} | _free(pods, groups, pools)
     further = {}
     for group in groups:
@@ -119,6 +138,10 @@ def _free(pods: Collection[Document], groups: Sequence[WorkerGroup], pools: Iter
 def pods_on(nodes: Collection[str], pods: Iterable[Document]) -> Counter[str]:
     """Number of pods on these nodes, by group."""
     return Counter(_group(pod) for pod in pods if _node(pod) in nodes)
+
+
+def _ends(pod: Document, departing_nodes: Collection[str]) -> bool:
+    return "deletionTimestamp" in pod["metadata"] or _node(pod) in departing_nodes
 
 
 def _group(pod: Document) -> str:

@@ -25,6 +25,7 @@ from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.session.pod_policy import forbidden_parts
 from partita_operator.reconcile.world import SessionWorld
+from partita_planner.problem import NoPlanReason
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 from partita_runtime.autoscaling.scale_to_zero import missing_capacity
 
@@ -95,7 +96,8 @@ def roll_out(
     target = desired if desired is not None and desired.spec.approved and not waits else fallback
     if target is None or world.serving is None:
         present = _present_targets(world, target) if target else ()
-        return Rollout(target=target, targets=present, desired=present, hold=hold)
+        actions = _without_plan(world, planning) if target is None else ()
+        return Rollout(target=target, targets=present, desired=present, hold=hold, actions=actions)
     ready = {
         (s.module, s.pipeline, s.stage): s.ready
         for plan in world.serving.plans
@@ -138,6 +140,16 @@ def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...
     if spec.targets:
         return (ApplyServing(spec),)
     return (RemoveServing(),) if serving.plans or serving.serving_plan or serving.frontend_ready else ()
+
+
+def _without_plan(world: SessionWorld, planning: Planning) -> tuple[Action, ...]:
+    """The action that removes replicas that never served, if there are too few accelerators for any plan.
+
+    Their pods would take accelerators that the session does not hold any more, or request nodes that do not come.
+    """
+    short = planning.no_plan is not None and planning.no_plan.reason is NoPlanReason.INSUFFICIENT_CAPACITY
+    runs = world.serving is not None and bool(world.serving.plans)
+    return (RemoveServing(),) if short and runs and current_plan_name(world) is None else ()
 
 
 def history_after(world: SessionWorld, current: str | None) -> tuple[str, ...]:

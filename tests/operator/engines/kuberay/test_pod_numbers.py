@@ -210,6 +210,53 @@ def test_idle_pods_in_place_of_departing_ones_stay_until_these_are_gone() -> Non
     assert scaled(4, PodsBuilder().on("a").on("b").on("d")) == {"0/minReplicas": 3}
 
 
+WAITING = PodsBuilder().on("a", 2).on(None, 3)
+
+
+@pytest.mark.parametrize(
+    ("pods", "needed", "want"),
+    [
+        pytest.param(WAITING, 5, 0, id="all are needed"),
+        pytest.param(WAITING, 4, 1, id="one is not needed"),
+        pytest.param(WAITING, 2, 3, id="none that waits is needed"),
+        pytest.param(WAITING, 0, 3, id="those on nodes are removed by the autoscaler"),
+        pytest.param(PodsBuilder().on("a", 5), 2, 0, id="none waits"),
+        pytest.param(PodsBuilder().on(None, 2, ends=True).on("a", 3), 2, 0, id="they end already"),
+        pytest.param(PodsBuilder().on("a").on("c").on(None), 2, 0, id="in place of a pod on a departing node"),
+        pytest.param(PodsBuilder().on("a", 2).on(None), 2, 1, id="KubeRay's, in place of a replaced pod that is gone"),
+    ],
+)
+def test_pods_that_wait_for_a_node_and_are_not_needed_are_removed(pods: PodsBuilder, needed: int, want: int) -> None:
+    found = scaling(live(5), groups(needed), pods.made, [PoolState(8, 5).departing("c").build()], {"c"})
+
+    names = [pod["metadata"]["name"] for pod in pods.made if not pod["spec"]][:want]
+    changes = numbers(found)
+    assert changes.get("0/scaleStrategy", {"workersToDelete": []}) == {"workersToDelete": names}
+    if want:
+        assert (changes["0/replicas"], changes["0/maxReplicas"]) == (len(pods.made) - want,) * 2
+        assert changes["0/minReplicas"] == min(needed, len(pods.made) - want)
+    else:
+        assert "0/replicas" not in changes
+
+
+def test_pods_that_the_autoscaler_has_removed_are_not_requested_again() -> None:
+    pods = PodsBuilder().on("a", 2).on("b", 2, ends=True).on(None)
+
+    assert numbers(scaling(live(3), groups(2), pods.made)) == {
+        "0/scaleStrategy": {"workersToDelete": ["p0-gpu-4"]},
+        "0/minReplicas": 2,
+    }
+
+
+def test_a_removal_is_requested_once() -> None:
+    (group,) = groups(2)
+    asked = {**group, "scaleStrategy": {"workersToDelete": ["p0-gpu-2", "p0-gpu-3", "p0-gpu-4"]}}
+    cluster = {"metadata": {"resourceVersion": "8"}, "spec": {"workerGroupSpecs": [asked]}}
+
+    assert scaling(cluster, groups(2), WAITING.made) == []
+    assert scaling(cluster, groups(2), PodsBuilder().on("a", 2).made) == []
+
+
 def of_cut_gpus(*slices: tuple[str, int]) -> list[WorkerGroup]:
     """The groups of one pool, whose GPUs were cut into other slices, and their pods."""
     kinds = [pool("a100").with_spec(resource_name=f"nvidia.com/mig-{kind}").build() for kind, _ in slices]

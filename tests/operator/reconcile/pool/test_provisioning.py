@@ -125,6 +125,42 @@ def test_nodes_that_never_come_are_named_and_plans_do_without_them() -> None:
     assert state(made).pending == 3
 
 
+def test_after_the_deadline_a_session_is_planned_with_present_accelerators() -> None:
+    made = elastic_cluster(2)
+    made.add(pool("slow").gpus(8).build())
+    made.run(5)
+    made.add(DETECTOR.rate(500).build())
+    made.engine.most_ready = 0  # of the new plan
+    made.run(60)
+    assert (provisioned(made), state(made).pending) == (("False", "WaitingForNodes"), 3)
+    assert made.engine.applied["default/traffic"].plan.spec.gpus() == {"fast": 5}
+
+    made.engine.most_ready = 8
+    made.run(80)
+    assert made.engine.applied["default/traffic"].plan.spec.gpus() == {"slow": 5}
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+    assert state(made).pending == 0
+
+
+def test_replicas_of_a_new_session_go_if_their_nodes_never_come() -> None:
+    made = elastic_cluster(1, seconds=1)
+    made.engine.most_ready = 0
+    made.run(60)
+    assert made.engine.applied["default/traffic"].targets[0].replicas == 2
+    assert made.condition("traffic", "Ready") == ("False", "WaitingForNodes")
+
+    made.run(60)
+    assert made.engine.applied == {}
+    assert provisioned(made) == ("False", "ProvisioningTimedOut")
+    assert made.condition("traffic", "Ready") == ("False", "InsufficientCapacity")
+
+    made.run(320)
+    assert made.engine.applied["default/traffic"].targets[0].replicas == 2
+    come(made, 2)
+    made.run(5)
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+
+
 def test_a_node_that_comes_late_ends_the_pause() -> None:
     made = elastic_cluster(0)
     made.run(150)
