@@ -44,7 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs_kubernetes = "kubernetes_binaries" in getattr(item, "fixturenames", ())
         if needs_kubernetes and group(item.nodeid) not in waiting:
             waiting.add(group(item.nodeid))
-            item.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS), append=False)
+            own = item.get_closest_marker("timeout")
+            seconds = max(CONTROL_PLANE_SECONDS, own.args[0] if own is not None else 0)
+            item.add_marker(pytest.mark.timeout(seconds), append=False)
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,6 +22,7 @@ from partita_devtools.machine.ports import free_ports
 from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH
 
 IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
 TOLERANCE = 0.02
@@ -86,7 +87,7 @@ class System:
 
     def applications(self, namespace: str) -> set[str]:
         """Names of the Serve applications of a namespace's sessions."""
-        found = self.ray.get("/api/serve/applications/")["applications"]
+        found = self.ray.get(APPLICATIONS_PATH)["applications"]
         return {name for name in found if name.startswith(f"partita.{namespace}.")}
 
     def endpoint(self, namespace: str, session: str) -> str:

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from partita_devtools.errors import DevError
 from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
 
 READY_SECONDS = 120.0
-
-_PATH = "/api/serve/applications/"
 
 
 def python_path() -> str:
@@ -24,23 +21,13 @@ def python_path() -> str:
 
 def put(cluster: RayCluster, applications: list[dict[str, Any]]) -> None:
     """Make these the applications of the cluster, and no others."""
-    answer = httpx.put(
-        f"{cluster.dashboard_url}{_PATH}",
-        headers={"Authorization": f"Bearer {cluster.auth_token}"},
-        json={
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": cluster.serve_http_port},
-            "applications": applications,
-        },
-        timeout=60,
-    )
-    answer.raise_for_status()
+    deploy(cluster, {"applications": applications})
 
 
 def runs(cluster: RayCluster, applications: list[dict[str, Any]]) -> bool:
     """Whether these applications run with all replicas, and no others do; False while Serve does not say."""
     try:
-        found = cluster.get(_PATH)["applications"]
+        found = cluster.get(APPLICATIONS_PATH)["applications"]
     except DevError:
         return False
     return found.keys() == {application["name"] for application in applications} and all(
@@ -54,7 +41,7 @@ def replicas(cluster: RayCluster) -> list[dict[str, Any]]:
     """All replicas, as Serve describes them, each with its application's name. Raises DevError if it does not say."""
     return [
         {**replica, "application": name}
-        for name, application in cluster.get(_PATH)["applications"].items()
+        for name, application in cluster.get(APPLICATIONS_PATH)["applications"].items()
         for deployment in application["deployments"].values()
         for replica in deployment["replicas"]
     ]

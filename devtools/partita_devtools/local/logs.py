@@ -9,6 +9,7 @@ from typing import Any, Final
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH
 
 _POLL_S: Final = 0.5
 _MARKS: Final = (":job_id:", ":actor_name:", ":task_name:")
@@ -31,7 +32,7 @@ def log_files(environment: DevEnvironment, session_key: str | None) -> Sequence[
     found = [LogFile("operator", operator_log(environment.state_dir))]
     if session_key is not None:
         prefix = f"partita.{session_key.replace('/', '.')}."
-        applications = environment.ray.get("/api/serve/applications/")["applications"]
+        applications = environment.ray.get(APPLICATIONS_PATH)["applications"]
         for name, application in sorted(applications.items()):
             if name.startswith(prefix):
                 found += _of_application(name.removeprefix(prefix), application, environment.ray.logs)

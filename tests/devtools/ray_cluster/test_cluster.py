@@ -28,6 +28,7 @@ from partita_devtools.ray_cluster.commands import (
     RayClusterConfig,
     has_haproxy,
 )
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
 
 pytestmark = pytest.mark.ray
 
@@ -108,9 +109,9 @@ def test_each_class_shows_its_slots_cpus_and_labels(ray_cluster: RayCluster) -> 
 
 
 def test_its_interfaces_ask_for_the_token(ray_cluster: RayCluster) -> None:
-    url = f"{ray_cluster.dashboard_url}/api/serve/applications/"
+    url = f"{ray_cluster.dashboard_url}{APPLICATIONS_PATH}"
     assert httpx.get(url).status_code == httpx.codes.UNAUTHORIZED
-    assert ray_cluster.get("/api/serve/applications/")["applications"] == {}
+    assert ray_cluster.get(APPLICATIONS_PATH)["applications"] == {}
     assert ray_cluster.get("/api/jobs/") == []
 
 
@@ -140,20 +141,11 @@ def test_serve_deploys_on_it_and_answers_on_its_port(tmp_path: Path) -> None:
         nodes=(RayClassNode("large", slots=1),), head_cpus=1, environment={"PYTHONPATH": str(tmp_path)}
     )
     with run_ray_cluster(tmp_path / "state", config) as cluster:
-        serve_config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": cluster.serve_http_port},
-            "applications": [{"name": "echo", "route_prefix": "/echo", "import_path": "echo_app:app"}],
-        }
-        httpx.put(
-            f"{cluster.dashboard_url}/api/serve/applications/",
-            json=serve_config,
-            headers={"Authorization": f"Bearer {cluster.auth_token}"},
-            timeout=60.0,
-        ).raise_for_status()
+        echo = {"name": "echo", "route_prefix": "/echo", "import_path": "echo_app:app"}
+        deploy(cluster, {"applications": [echo]})
 
         def status() -> str:
-            applications = cluster.get("/api/serve/applications/")["applications"]
+            applications = cluster.get(APPLICATIONS_PATH)["applications"]
             return str(applications.get("echo", {}).get("status"))
 
         eventually(lambda: status() == "RUNNING")

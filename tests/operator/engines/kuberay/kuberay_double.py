@@ -23,6 +23,7 @@ from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import is_running, spawn
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import NODE_LABEL, NodePorts, node_environment
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
 from partita_devtools.ray_cluster.state import RayClusterState
 
 Json = dict[str, Any]
@@ -86,9 +87,10 @@ class KubeRayDouble:
         self._start_nodes(cluster)
         text = service["spec"]["serveConfigV2"]
         if self._written.get(name) != text:
-            self._write_to_serve(json.loads(text))
+            # A pod does not share its ports; processes of this machine do.
+            deploy(self._ray, json.loads(text))
             self._written[name] = text
-        apps = self._ray.get("/api/serve/applications/")["applications"]
+        apps = self._ray.get(APPLICATIONS_PATH)["applications"]
         statuses = {app: {field: found[field] for field in ("status", "message")} for app, found in apps.items()}
         was_up = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(service))
         is_up = was_up or (bool(apps) and all(found["status"] == "RUNNING" for found in apps.values()))
@@ -184,13 +186,6 @@ class KubeRayDouble:
             assert is_running(process), f"Ray node {name} ended: {log.read_text()[-2000:]}"
             assert time.monotonic() < deadline, f"Ray node {name} has not joined: {log.read_text()[-2000:]}"
             time.sleep(_POLL_SECONDS)
-
-    def _write_to_serve(self, config: Json) -> None:
-        # A pod does not share its ports; processes of this machine do.
-        config["http_options"] = {"host": "127.0.0.1", "port": self._ray.serve_http_port}
-        headers = {"Authorization": f"Bearer {self._ray.auth_token}"}
-        url = f"{self._ray.dashboard_url}/api/serve/applications/"
-        httpx.put(url, json=config, headers=headers, timeout=120, trust_env=False).raise_for_status()
 
     def _write_status(self, service: Json, cluster: str, applications: Json, is_up: bool) -> None:
         generation = service["metadata"]["generation"]

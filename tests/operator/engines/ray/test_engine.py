@@ -23,6 +23,7 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
 from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.engines.rollout import ADVICE
 from partita_operator.ports import EngineUnavailableError, ServingSpec, ServingStatus, StageTarget
@@ -107,7 +108,7 @@ async def rolled_out(engine: RayServeEngine, desired: ServingSpec) -> ServingSta
 
 
 def applications(cluster: RayCluster) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.get("/api/serve/applications/")["applications"]
+    found: dict[str, Any] = cluster.get(APPLICATIONS_PATH)["applications"]
     return found
 
 
@@ -117,9 +118,7 @@ def replicas_of(app: dict[str, Any]) -> list[str]:
 
 async def deploy_chat(cluster: RayCluster) -> None:
     """Deploy an application as another user of the cluster."""
-    body = {"http_options": {"host": "0.0.0.0", "port": cluster.serve_http_port}, "applications": [CHAT]}
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {cluster.auth_token}"}, timeout=60) as client:
-        (await client.put(f"{cluster.dashboard_url}/api/serve/applications/", json=body)).raise_for_status()
+    await asyncio.to_thread(deploy, cluster, {"applications": [CHAT]}, host="0.0.0.0")
 
     async def look() -> str:
         return str(applications(cluster).get("chat", {}).get("status"))

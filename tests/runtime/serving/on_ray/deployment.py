@@ -14,6 +14,7 @@ from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import REAL, Application
 
 from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import (
     ServingOptions,
@@ -70,7 +71,7 @@ class Deployment:
 
     def running(self, name: str) -> bool:
         """Whether Serve has completed all changes of an application."""
-        details = self.cluster.get("/api/serve/applications/")
+        details = self.cluster.get(APPLICATIONS_PATH)
         return bool(details["applications"][name]["status"] == "RUNNING")
 
     def remove(self, unwanted: Callable[[str], bool]) -> None:
@@ -111,7 +112,7 @@ class Deployment:
 
     def replicas(self) -> list[dict[str, Any]]:
         """All replicas, as Serve describes them, each with its application's name."""
-        details = self.cluster.get("/api/serve/applications/")
+        details = self.cluster.get(APPLICATIONS_PATH)
         return [
             {**replica, "application": name}
             for name, application in details["applications"].items()
@@ -130,18 +131,7 @@ class Deployment:
         self.applications |= {application["name"]: application for application in applications}
 
     def _put(self) -> None:
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": self.cluster.serve_http_port},
-            "applications": [*self.applications.values()],
-        }
-        answer = httpx.put(
-            f"{self.cluster.dashboard_url}/api/serve/applications/",
-            json=config,
-            headers={"Authorization": f"Bearer {self.cluster.auth_token}"},
-            timeout=60,
-        )
-        assert answer.is_success, answer.text
+        deploy(self.cluster, {"applications": [*self.applications.values()]})
 
 
 def _stages(app: Application) -> list[dict[str, Any]]:
