@@ -27,7 +27,19 @@ A_LITTLE: Final = 1e-3
 
 
 def missing_inputs(task: Task) -> NoPlan | None:
-    """Refuses a task without pools, or with a model that no pool can run; None if each model can run."""
+    """Refuses a task without pools, or with a model that no pool can run; None if each model can run.
+
+    If pools whose accelerators are all in use can run the models, the capacity is what is missing.
+    """
+    refusal = _unusable(task)
+    occupied = {pool.name: 1 for pool in task.problem.pools if pool.gpus < 1}
+    if refusal is None or not occupied or _unusable(task.with_gpus(occupied)) is not None:
+        return refusal
+    return replace(refusal, reason=NoPlanReason.INSUFFICIENT_CAPACITY)
+
+
+def _unusable(task: Task) -> NoPlan | None:
+    """Refuses a task if the pools with free accelerators cannot run each model."""
     usable = [pool.name for pool in task.problem.pools if pool.gpus > 0]
     if not usable:
         names = ", ".join(pool.name for pool in task.problem.pools)

@@ -41,3 +41,15 @@ async def test_a_session_gives_way_to_one_of_higher_priority_and_recovers(
         plain = namespace.get("isess", "plain")
         assert plain is not None
         assert not plain["status"].get("history"), "its plan never changed"
+
+
+async def test_a_session_of_higher_priority_gets_accelerators_of_a_full_pool(
+    namespace: Kubectl, operators: Operators
+) -> None:
+    namespace.apply(pool("fast", count=3), session("plain", rate={"requestsPerSecond": 2500}))
+
+    async with operators.running():
+        await eventually(lambda: namespace.get("isess", "plain"), lambda s: reason(s) == ("True", "Serving"))
+        namespace.apply(session("urgent", priority=10))
+        await eventually(lambda: namespace.get("isess", "urgent"), lambda s: reason(s) == ("True", "Serving"))
+        await eventually(lambda: namespace.get("isess", "plain"), lambda s: reason(s) == ("False", "Outranked"))

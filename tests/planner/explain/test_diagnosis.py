@@ -158,7 +158,7 @@ TEN_MS = [profile("m").linear(10_000, 0).batches(1)]
         pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=-1), NoPlanReason.INVALID_SESSION, id="negative rate"),
         pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=1e9), NoPlanReason.INSUFFICIENT_CAPACITY, id="rate 1e9"),
         pytest.param(problem(ONE.slo(1), [pool("fast")], TEN_MS), NoPlanReason.SLO_TOO_TIGHT, id="SLO of 1 ms"),
-        pytest.param(problem(ONE, [pool("fast").gpus(0)], TEN_MS), NoPlanReason.NO_POOLS, id="no GPUs"),
+        pytest.param(problem(ONE, [pool("fast").gpus(0)], TEN_MS), NoPlanReason.INSUFFICIENT_CAPACITY, id="no GPUs"),
         pytest.param(problem(ONE, [pool("fast")], []), NoPlanReason.NO_POOLS, id="no profiles"),
         pytest.param(problem(ONE.model("m"), [pool("fast")], TEN_MS), NoPlanReason.INVALID_SESSION, id="name twice"),
         pytest.param(

@@ -112,7 +112,7 @@ CASES = [
         "but both name the same partition of the model: profile the model again",
         id="classes that say they cut alike and do not",
     ),
-    pytest.param(asked(gpus=0), NoPlanReason.NO_POOLS, "no free accelerator", id="zero GPUs"),
+    pytest.param(asked(gpus=0), NoPlanReason.INSUFFICIENT_CAPACITY, "no free accelerator", id="zero GPUs"),
     pytest.param(asked(MODEL.slo(1)), NoPlanReason.SLO_TOO_TIGHT, "Set slo.latencyMs to 4", id="an SLO of 1 ms"),
     pytest.param(
         replace(asked(), rate=0.0),

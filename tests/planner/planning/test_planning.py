@@ -143,9 +143,21 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
         ),
         pytest.param(
             problem(ONE, [pool("fast").gpus(0)], [profile("m")]),
-            NoPlanReason.NO_POOLS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             "its pools (fast) have no free accelerator",
             id="no GPU",
+        ),
+        pytest.param(
+            problem(ONE, [pool("fast"), pool("slow").gpus(0)], [profile("m").on("slow")]),
+            NoPlanReason.INSUFFICIENT_CAPACITY,
+            "'m' has no profile on any pool with a free accelerator (fast)",
+            id="no GPU of the only pool with a profile",
+        ),
+        pytest.param(
+            problem(ONE, [pool("fast"), pool("slow").gpus(0)], []),
+            NoPlanReason.NO_POOLS,
+            "'m' has no profile on any pool with a free accelerator (fast)",
+            id="no profile, and no GPU of another pool",
         ),
         pytest.param(problem(ONE, [], []), NoPlanReason.NO_POOLS, "it has no pool", id="no pool"),
         pytest.param(
