@@ -14,7 +14,7 @@ APPLICATIONS = "/api/serve/applications/"
 
 @dataclass
 class DashboardDouble:
-    """In a `with` block it listens on its own port."""
+    """In a `with` block it listens on its own port, or on a given one."""
 
     apps: dict[str, Json] = field(default_factory=dict)
     """Applications in the answer of GET."""
@@ -28,6 +28,8 @@ class DashboardDouble:
     """Bodies of the PUT requests."""
     authorizations: set[str | None] = field(default_factory=set)
     """The headers Authorization of the GET requests; None for a request without one."""
+    host: str = "127.0.0.1"
+    port: int = 0
 
     def __enter__(self) -> Self:
         double = self
@@ -53,7 +55,7 @@ class DashboardDouble:
             def log_message(self, format: str, *args: Any) -> None:
                 """Do not log requests."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((self.host, self.port), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -63,7 +65,7 @@ class DashboardDouble:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self.host}:{self._server.server_address[1]}"
 
     def shown(self, path: str) -> Json:
         """The answer of GET."""
