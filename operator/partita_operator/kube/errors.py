@@ -8,6 +8,9 @@ from typing import Any, Final
 
 _UNKNOWN_FIELD: Final = re.compile(r"\.(?P<path>\S+): field not declared in schema")
 
+_FAILED_TEST: Final = "the server rejected our request due to an error in our request"
+"""What the server says of a JSON patch that it cannot apply to the object as it is."""
+
 
 class KubernetesError(Exception):
     """A request to the API server failed."""
@@ -40,6 +43,16 @@ def is_missing(error: ApiError) -> bool:
 def is_conflict(error: ApiError) -> bool:
     """Whether another version, another field manager or an object of the same name is in the way."""
     return error.status == HTTPStatus.CONFLICT
+
+
+def is_forbidden(error: ApiError) -> bool:
+    """Whether the operator lacks the right."""
+    return error.status == HTTPStatus.FORBIDDEN
+
+
+def is_failed_test(error: ApiError) -> bool:
+    """Whether an operation `test` of a JSON patch does not hold. The object is as before."""
+    return error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _FAILED_TEST in error.message
 
 
 def unknown_field(error: ApiError) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from kubernetes.aio.dynamic import Resource
 
 from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_missing, unknown_field
+from partita_operator.kube.errors import ApiError, is_failed_test, is_forbidden, is_missing, unknown_field
 from partita_operator.kube.resources import ALL_NAMESPACES, PodResource, RayClusterResource, RayServiceResource, equal
 from partita_operator.kube.retries import retried
 from partita_operator.ports import EngineUnavailableError
@@ -74,13 +74,19 @@ class RayServices:
         except ApiError as error:
             raise _refused(f"list the pods of RayCluster {namespace}/{cluster}", error) from error
 
-    async def patch_cluster(self, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
-        """Apply JSON patch operations to a RayCluster, all or none. A deleted cluster is not an error."""
+    async def patch_cluster(self, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> bool:
+        """Apply JSON patch operations to a RayCluster, all or none. A deleted cluster is not an error.
+
+        Returns False if an operation `test` does not hold: the cluster is not as it was read.
+        """
         try:
             await retried(lambda: self._client.json_patch(RayClusterResource, name, operations, namespace))
         except ApiError as error:
+            if is_failed_test(error):
+                return False
             if not is_missing(error):
                 raise _refused(f"scale RayCluster {namespace}/{name}", error) from error
+        return True
 
     async def _list(
         self, resource: Resource, labels: Mapping[str, str], namespace: str | None = None
@@ -119,7 +125,9 @@ def _refused(what: str, error: ApiError) -> EngineUnavailableError:
             f"The cluster's definition of RayServices is of a KubeRay before {OLDEST_KUBERAY}: it has no {field}. "
             "Upgrade KubeRay, and its CustomResourceDefinitions, which Helm leaves as they are."
         )
-    return EngineUnavailableError(
-        f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "
-        "ClusterRole."
-    )
+    if is_forbidden(error):
+        return EngineUnavailableError(
+            f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "
+            "ClusterRole."
+        )
+    return EngineUnavailableError(f"The Kubernetes API server refuses to {what}: {error}.")

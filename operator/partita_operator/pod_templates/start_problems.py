@@ -6,6 +6,8 @@ from typing import Any, Final
 
 IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container whose image cannot be pulled."""
+STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of a container that waits for its volumes, its image or the init containers before it."""
 LATE_START_SECONDS: Final = 45.0
 """How long a placed pod may pull its image and mount its volumes until its volumes and claims are named."""
 _NOT_ALLOCATED: Final = ("cannot allocate all claims", "device class")
@@ -17,7 +19,7 @@ PodDocument = Mapping[str, Any]
 
 def start_problem(pod: PodDocument, now: datetime) -> str:
     """Why the pod does not start, and what to do; empty if it has started, or if nothing is known to be wrong."""
-    for container, waiting in _waiting_containers(pod):
+    for container, waiting in waiting_containers(pod):
         if waiting.get("reason") in IMAGE_REASONS:
             return (
                 f"Image {container.get('image')} cannot be pulled ({_words(waiting)}). Correct the image or its "
@@ -42,7 +44,8 @@ def volume_problem(pod: PodDocument, now: datetime) -> str:
     if placed.get("status") == "False" and "persistentvolumeclaim" in str(placed.get("message")).lower():
         claims = ", ".join(name for name in _objects_of_volumes(pod) if name.startswith("PersistentVolumeClaim "))
         return f"A volume is not bound ({_trimmed(placed['message'])}). Create or correct {claims}"
-    creating = any(waiting.get("reason") == "ContainerCreating" for _, waiting in _waiting_containers(pod))
+    reasons = {_waiting(container).get("reason") for container in _containers(pod)}
+    creating = bool(reasons) and reasons <= STARTING
     objects = ", ".join(_objects_of_volumes(pod))
     if not creating or not objects or _seconds_since_placement(placed, now) < LATE_START_SECONDS:
         return ""
@@ -70,11 +73,20 @@ def claim_problem(pod: PodDocument, now: datetime) -> str:
     return ""
 
 
-def _waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocument]]:
-    """The status and the waiting state of each container that waits."""
-    for container in (pod.get("status") or {}).get("containerStatuses") or []:
-        if waiting := (container.get("state") or {}).get("waiting"):
-            yield container, waiting
+def waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocument]]:
+    """The status and the waiting state of each container that waits, init containers first."""
+    return ((container, waiting) for container in _containers(pod) if (waiting := _waiting(container)))
+
+
+def _containers(pod: PodDocument) -> list[PodDocument]:
+    """The statuses of all containers. KubeRay adds an init container to workers, service meshes to all pods."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _waiting(container: PodDocument) -> PodDocument:
+    waiting: PodDocument = (container.get("state") or {}).get("waiting") or {}
+    return waiting
 
 
 def _placement(pod: PodDocument) -> PodDocument:

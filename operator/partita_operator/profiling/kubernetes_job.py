@@ -10,7 +10,7 @@ from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import JobResource, PodResource, equal
 from partita_operator.kube.retries import retried
-from partita_operator.pod_templates.start_problems import IMAGE_REASONS, object_problem
+from partita_operator.pod_templates.start_problems import IMAGE_REASONS, STARTING, object_problem, waiting_containers
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
@@ -117,16 +117,16 @@ def unfinished_run(pod: Document | None, log: str, now: datetime) -> ProfileRun:
     status = (pod or {}).get("status")
     if not status:
         return ProfileRun(RunPhase.RUNNING, message="Waiting until its pod is created.")
-    waiting = [state["waiting"] for state in _container_states(pod) if state.get("waiting")]
-    for container in waiting:
-        reason = container.get("reason")
-        words = f"{reason}: {container.get('message') or 'no message'}"
+    waiting = [state for _, state in waiting_containers(pod or {})]
+    for state in waiting:
+        reason = state.get("reason")
+        words = f"{reason}: {state.get('message') or 'no message'}"
         if reason in _PERMANENT:
             return ProfileRun(RunPhase.FAILED, message=f"{words}. Set {_IMAGE} to an image that exists.")
         if reason in IMAGE_REASONS:
             advice = f"Check {_IMAGE}, and that the node may pull it."
             return _waits(f"{words}. {advice}")
-        if reason != "ContainerCreating":
+        if reason not in STARTING:
             return _waits(words)
     if problem := object_problem(pod or {}, now):
         return _waits(f"{problem}.")

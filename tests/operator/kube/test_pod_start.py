@@ -40,6 +40,13 @@ def pod(reason: str = "", message: str = "", *, unplaced: str = "", placed_for: 
     }
 
 
+def initialized(reason: str = "", message: str = "") -> Json:
+    """A pod with an init container, as KubeRay makes workers, that waits for a reason, or runs."""
+    made, init = pod("PodInitializing"), pod(reason, message)
+    made["status"]["initContainerStatuses"] = init["status"]["containerStatuses"]
+    return made
+
+
 def claiming(*, unplaced: str = "", placed_for: float = 300, sandbox: bool = False) -> Json:
     """A pod without volumes that claims a device."""
     made = pod("" if unplaced else "PodInitializing", unplaced=unplaced, placed_for=placed_for)
@@ -62,6 +69,17 @@ def claiming(*, unplaced: str = "", placed_for: float = 300, sandbox: bool = Fal
         ),
         pytest.param(pod(unplaced=UNBOUND), ["not bound", "PersistentVolumeClaim compiled"], id="claim"),
         pytest.param(pod("ContainerCreating"), [ALL], id="objects of volumes"),
+        pytest.param(
+            initialized("ImagePullBackOff", "401 Unauthorized"),
+            ["Image registry/x:1", "401 Unauthorized"],
+            id="image of an init container",
+        ),
+        pytest.param(
+            initialized("CreateContainerConfigError", 'secret "hub" not found'),
+            ['secret "hub" not found'],
+            id="Secret of a variable of an init container",
+        ),
+        pytest.param(initialized("PodInitializing"), [ALL], id="objects of volumes of a pod with an init container"),
         pytest.param(
             claiming(unplaced=UNALLOCATED),
             ["ResourceClaim p-accelerator-x7 is not allocated", "3 cannot allocate all claims", "ResourceSlices"],
@@ -93,6 +111,7 @@ def test_the_problem_of_a_pod_names_what_is_missing(of: Json, want: list[str]) -
         pytest.param(pod(unplaced="0/3 nodes are available: 3 Insufficient nvidia.com/gpu."), id="it waits for a GPU"),
         pytest.param({**pod("ContainerCreating"), "spec": {}}, id="it has no volumes, and pulls its image"),
         pytest.param({"metadata": {}, "spec": {}}, id="it is new"),
+        pytest.param(initialized(), id="it waits for its init container"),
         pytest.param(claiming(unplaced="0/4 nodes are available: 4 Insufficient cpu."), id="it waits for a CPU"),
         pytest.param(claiming(placed_for=LATE_START_SECONDS - 1), id="its device has just been allocated"),
         pytest.param(claiming(sandbox=True), id="its device is prepared"),
@@ -117,6 +136,7 @@ def test_a_problem_of_several_pods_of_a_pool_is_one_remark() -> None:
     [
         pytest.param(pod(unplaced=UNBOUND), "PersistentVolumeClaim compiled", id="claim"),
         pytest.param(pod("ContainerCreating"), ALL, id="objects of volumes"),
+        pytest.param(initialized("ErrImagePull", "401"), "ErrImagePull: 401", id="image of an init container"),
         pytest.param(claiming(unplaced=UNALLOCATED), "ResourceClaim p-accelerator-x7", id="device"),
     ],
 )

@@ -46,7 +46,7 @@ from partita_operator.engines.kuberay.state import (
     serving_cluster,
     unlimited,
 )
-from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, frontend_group, pool_group
+from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, WorkerGroup, frontend_group, pool_group
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.engines.rollout import (
     LATE_REPLICA_SECONDS,
@@ -85,6 +85,8 @@ STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
 BUDGET_SECONDS: Final = 10.0
 """Least time between two checks of a namespace's PodDisruptionBudgets."""
+_SCALING_ATTEMPTS: Final = 5
+"""KubeRay and Ray's autoscaler write the RayCluster, too."""
 
 
 @dataclass(frozen=True)
@@ -319,14 +321,22 @@ class KubeRayEngine:
             manifest = await self._manifest(namespace, applications, pods, found.rayservice)
             present = await self._applied(namespace, found, manifest)
             for name in clusters(present):
-                running[name] = await self._services.pods(namespace, name)
-                cluster = await self._services.cluster(namespace, name)
-                if cluster is None:
-                    continue
-                groups = worker_groups(present)
-                if operations := scaling(cluster, groups, running[name], pods.pools, pods.departing_nodes):
-                    await self._services.patch_cluster(namespace, name, operations)
+                running[name] = await self._scaled(namespace, name, worker_groups(present), pods)
         return running
+
+    async def _scaled(
+        self, namespace: str, name: str, groups: Sequence[WorkerGroup], pods: _SessionPods
+    ) -> list[Document]:
+        """Gives a Ray cluster the pods that it needs, and returns those that there are."""
+        for _ in range(_SCALING_ATTEMPTS):
+            running = await self._services.pods(namespace, name)
+            cluster = await self._services.cluster(namespace, name)
+            operations = scaling(cluster, groups, running, pods.pools, pods.departing_nodes) if cluster else []
+            if not operations or await self._services.patch_cluster(namespace, name, operations):
+                return running
+        raise EngineUnavailableError(
+            f"RayCluster {namespace}/{name} changed during each of {_SCALING_ATTEMPTS} attempts to scale it."
+        )
 
     async def _manifest(
         self,

@@ -362,6 +362,39 @@ async def test_a_group_with_two_pods_has_a_budget(operator: KubernetesClient, na
         await engine.close()
 
 
+async def test_a_ray_cluster_that_changes_meanwhile_is_read_and_scaled_again(
+    operator: KubernetesClient, namespace: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, read, reads = two_replicas(namespace.namespace), RayServices.cluster, 0
+
+    async def changed_after_the_first_reading(self: RayServices, *key: str) -> Json | None:
+        nonlocal reads
+        found, reads = await read(self, *key), reads + 1
+        if reads == 1:
+            namespace("annotate", "raycluster", "one", "changed=meanwhile")
+        return found
+
+    with kuberay_definitions(namespace, *KINDS):
+        engine = KubeRayEngine(operator, SETTINGS.model_copy(update={"dashboard_url": "http://127.0.0.1:9"}))
+        await engine.apply(spec)
+        config = (namespace.get("rayservices", "partita") or {})["spec"]["rayClusterConfig"]
+        needed = [group["replicas"] for group in config["workerGroupSpecs"]]
+        unscaled = [{**group, **dict.fromkeys(NUMBERS, 0)} for group in config["workerGroupSpecs"]]
+        cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "one"}}
+        namespace.apply({**cluster, "spec": {**config, "workerGroupSpecs": unscaled}})
+        serving = json.dumps({"status": {"activeServiceStatus": {"rayClusterName": "one"}}})
+        namespace("patch", "rayservices", "partita", "--subresource=status", "--type=merge", "-p", serving)
+        monkeypatch.setattr(RayServices, "cluster", changed_after_the_first_reading)
+
+        await engine.apply(spec)
+
+        scaled = (namespace.get("raycluster", "one") or {})["spec"]["workerGroupSpecs"]
+        assert [group["replicas"] for group in scaled] == needed
+        assert 2 in needed
+        assert reads == 2
+        await engine.close()
+
+
 def with_template(spec: ServingSpec, template: PodTemplate) -> ServingSpec:
     session = spec.session.model_copy(update={"spec": spec.session.spec.model_copy(update={"pod_template": template})})
     return replace(spec, session=session, pools={name: session_pool(p, template) for name, p in spec.pools.items()})
