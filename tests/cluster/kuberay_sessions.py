@@ -49,9 +49,9 @@ def installed_chart(admin: Kubectl, kuberay: Mapping[str, Any], **other: Any) ->
     with config.Config(kubeconfig_path=KUBECONFIG, namespace=OPERATOR) as helm:
         if not OF_ANOTHER_CLUSTER and is_installed(helm):
             helm.uninstall(RELEASE, wait="watcher", timeout=120)  # what `make cluster` has installed
+        admin("create", "namespace", NAMESPACE)
         helm.install(str(CHART), RELEASE, values(kuberay) | other, create_namespace=True, timeout=300)
         admin("rollout", "status", f"deployment/{RELEASE}", "-n", OPERATOR, "--timeout=300s")
-        admin("create", "namespace", NAMESPACE)
         admin.apply(pool())
         yield Kubectl(KUBECONFIG, NAMESPACE)
         admin.run("delete", "isess", "--all", "-n", NAMESPACE, "--timeout=300s")
@@ -62,7 +62,7 @@ def installed_chart(admin: Kubectl, kuberay: Mapping[str, Any], **other: Any) ->
 
 
 def values(kuberay: Mapping[str, Any]) -> Json:
-    """With pods small enough for four of them on a node with two CPUs."""
+    """With pods small enough for four of them on a node with two CPUs, that soon end with their Ray cluster."""
     return {
         "image": image_of(IMAGE),
         "ray": {"address": ""},
@@ -73,6 +73,7 @@ def values(kuberay: Mapping[str, Any]) -> Json:
             "frontends": {"resources": {"cpu": "400m", "memory": "1500Mi"}},
             "workers": {"resources": {"cpu": "400m", "memory": "1500Mi"}},
             "idleSeconds": 5,
+            "drainSeconds": 20,
             **kuberay,
         },
         "profiling": {"timeoutSeconds": 600},

@@ -8,7 +8,7 @@ from pathlib import Path
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.releases import API_SERVER, CONTROLLER_MANAGER, ETCD
 
-_SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
 """The API server's address for pods: the first one of the Services' range."""
 
@@ -92,7 +92,7 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
         "--advertise-address=127.0.0.1",
         # The endpoints of the `kubernetes` service must not be loopback addresses.
         "--endpoint-reconciler-type=none",
-        f"--service-cluster-ip-range={_SERVICE_RANGE}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
         f"--tls-cert-file={files.pki / f'{API_SERVER}.crt'}",
         f"--tls-private-key-file={files.pki / f'{API_SERVER}.key'}",
         f"--token-auth-file={files.tokens}",

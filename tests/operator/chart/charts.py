@@ -81,6 +81,7 @@ EVERYTHING: dict[str, Any] = {
         "metricsFrom": [{"namespaceSelector": {"matchLabels": {"prometheus": "here"}}}],
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
         "profiling": {"namespaces": ["default", "team-a"], "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}]},
+        "rayPods": {"namespaces": ["team-a"], "clientPorts": [8000, 9000], "clients": [{"podSelector": {}}]},
     },
     "flowSchema": {"enabled": True},
     "serviceAccount": {"annotations": {"a": "b"}},

@@ -229,6 +229,7 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-dashboard",
         "blue-partita-admission",
         "blue-partita-profiling",
+        "blue-partita-ray",
         "blue-partita-lease",
         "blue-partita-redis",
     }

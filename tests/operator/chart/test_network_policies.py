@@ -1,4 +1,4 @@
-"""The chart's NetworkPolicies: connections to and from the operator and profiling Jobs."""
+"""The chart's NetworkPolicies: connections to and from the operator and profiling Jobs, and to Ray's pods."""
 
 from typing import Any
 
@@ -7,7 +7,9 @@ from tests.builders import pool
 from tests.operator.chart.charts import documents
 from tests.operator.profiling.requests import quick
 
+from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
+from partita_operator.settings.kuberay import KubeRaySettings
 
 DNS = {(53, "UDP"), (53, "TCP")}
 
@@ -103,3 +105,24 @@ def test_profiling_jobs_may_get_further_egress_for_their_models() -> None:
     models = {"ports": [{"port": 443, "protocol": "TCP"}]}
     found = policies(profiling={"namespaces": ["team-a"], "egress": [models]})
     assert ports(found["team-a", "partita-profiling"]["egress"]) == DNS | {(443, "TCP")}
+
+
+def test_ray_pods_are_reached_by_each_other_the_operators_and_clients() -> None:
+    kuberay, clients = {"namespaceSelector": {}}, {"podSelector": {"matchLabels": {"app": "camera"}}}
+    rays = {"namespaces": ["team-a"], "kuberay": [kuberay]}
+    open_to_all = policies(rayPods=rays)["team-a", "partita-ray"]
+    limited = policies(rayPods={**rays, "clientPorts": [8000, 9000], "clients": [clients]})["team-a", "partita-ray"]
+
+    groups = rayservice("vision", [], [], None, KubeRaySettings(image="x"))["spec"]["rayClusterConfig"]
+    labels = groups["headGroupSpec"]["template"]["metadata"]["labels"]
+    assert limited["podSelector"]["matchLabels"].items() <= labels.items()
+    assert limited["policyTypes"] == ["Ingress"]
+    each_other, dashboard, serve = limited["ingress"]
+    assert each_other == {"from": [{"podSelector": limited["podSelector"]}]}
+    assert ports([dashboard]) == {(8265, "TCP")}
+    assert ports([serve]) == {(8000, "TCP"), (9000, "TCP")}
+    (operator_peer, *others), (also_operator, *more) = dashboard["from"], serve["from"]
+    assert operator_peer == also_operator
+    assert operator_peer["podSelector"] == operator()["podSelector"]
+    assert (others, more) == ([kuberay], [kuberay, clients])
+    assert [rule.get("from") for rule in open_to_all["ingress"]] == [each_other["from"], dashboard["from"], None]
