@@ -37,6 +37,7 @@ ARGUMENTS = {
     "cost_strategies": Arguments(quick=("--workloads", "60")),
     "goodput": Arguments(quick=("--quick",), data="."),
     "gpu_serving": Arguments(quick=("--device", "cpu", "--quick"), needs_gpu=True),
+    "node_time": Arguments(quick=("--quick",)),
     "operator_scale": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
