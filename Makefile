@@ -18,7 +18,7 @@ UV_INSTALL := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)
 	$(BIN)/uv pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-network-policies e2e-gitops e2e-upgrade scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-dra e2e-network-policies e2e-gitops e2e-upgrade scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -53,8 +53,11 @@ cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12
 e2e: install  ## The whole path on those nodes: chart, profiling, Ray in pods, KubeRay, pod templates, upgrade, removal
 	$(BIN)/python -m pytest -m cluster $(addprefix tests/cluster/test_,path_on_nodes.py trial.py kuberay.py pod_templates.py) -rs $(PYTEST_ARGS)
 
-e2e-kuberay: install  ## Sessions and losses under KubeRay on those nodes; KUBERAY_OPERATOR is the path of its program
-	$(BIN)/python -m pytest -m cluster $(addprefix tests/cluster/test_kuberay,.py _failures.py) -rs -s $(PYTEST_ARGS)
+e2e-kuberay: install  ## Upgrades and losses under KubeRay on those nodes; KUBERAY_OPERATOR is the path of its program
+	$(BIN)/python -m pytest -m cluster $(addprefix tests/cluster/test_kuberay,.py _upgrade.py _failures.py) -rs -s $(PYTEST_ARGS)
+
+e2e-dra: install  ## Sessions on devices of a DRA driver on those nodes; DRA_TEST_DRIVER is the path of Kubernetes' test driver
+	$(BIN)/python -m pytest -m cluster tests/cluster/test_dra.py -rs -s $(PYTEST_ARGS)
 
 e2e-network-policies: install  ## The chart's NetworkPolicies on those nodes; KUBE_ROUTER is the path of kube-router
 	$(BIN)/python -m pytest -m cluster tests/cluster/test_network_policies.py -rs -s $(PYTEST_ARGS)

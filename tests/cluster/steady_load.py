@@ -5,6 +5,7 @@ Each request has its own connection, so that they reach all endpoints of a Servi
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.operator.kubectl import Json, Kubectl, eventually
 
@@ -35,20 +36,30 @@ print(json.dumps(Counter(one.result() for one in sent)))
 """
 
 
-def start_load(kubectl: Kubectl, image: str, session: Json, inputs: list[Json], per_second: float = PER_SECOND) -> None:
-    """Send requests to the session from now on."""
-    url = f"{session['status']['url']}/v2/models/{session['metadata']['name']}/infer"
+def start_load(
+    kubectl: Kubectl,
+    image: str,
+    session: Json,
+    inputs: list[Json],
+    per_second: float = PER_SECOND,
+    *,
+    name: str = NAME,
+    server: str | None = None,
+) -> None:
+    """Send requests to the session from now on: to its own Service, or to a `server` (host and port) before it."""
+    own = urlsplit(session["status"]["url"])
+    url = f"{own.scheme}://{server or own.netloc}{own.path}/v2/models/{session['metadata']['name']}/infer"
     arguments = [url, str(1 / per_second), json.dumps({"inputs": inputs})]
     container = {"name": "load", "image": image, "command": ["python3", "-c", _SCRIPT, *arguments]}
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
-    kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": pod})
-    kubectl("wait", "--for=condition=Ready", "--timeout=120s", f"pod/{NAME}")
+    kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod})
+    kubectl("wait", "--for=condition=Ready", "--timeout=120s", f"pod/{name}")
 
 
-async def ended_load(kubectl: Kubectl) -> dict[str, int]:
+async def ended_load(kubectl: Kubectl, name: str = NAME) -> dict[str, int]:
     """Send no more, and return how many requests had each answer."""
-    kubectl("exec", NAME, "--", "touch", "/tmp/end")
-    await eventually(lambda: kubectl.get("pod", NAME), lambda pod: pod["status"]["phase"] == "Succeeded")
-    found: dict[str, int] = json.loads(kubectl("logs", NAME))
-    kubectl("delete", "pod", NAME)
+    kubectl("exec", name, "--", "touch", "/tmp/end")
+    await eventually(lambda: kubectl.get("pod", name), lambda pod: pod["status"]["phase"] == "Succeeded")
+    found: dict[str, int] = json.loads(kubectl("logs", name))
+    kubectl("delete", "pod", name)
     return found

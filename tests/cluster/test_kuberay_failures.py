@@ -64,7 +64,7 @@ def admin() -> Kubectl:
 @pytest.fixture(scope="module")
 def events(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Events]":
     """In a namespace whose head keeps its state in a Redis, with one frontend in each pod."""
-    kuberay = {"redisAddress": redis_address(admin), "frontendsPerPod": 1}
+    kuberay = {"redisAddress": redis_address(admin), "frontendsPerPod": 1, "drainSeconds": 120}
     with (
         running_kuberay(admin, tmp_path_factory.mktemp("kuberay")) as restart_kuberay,
         installed_chart(admin, kuberay) as users,

@@ -21,8 +21,8 @@ _KINDS = ("rayclusters", "rayjobs", "rayservices")
 
 
 @contextmanager
-def running_kuberay(kubectl: Kubectl, directory: Path) -> Iterator[Callable[[], None]]:
-    """KubeRay's definitions and its operator, and what kills it and starts another one.
+def running_kuberay(kubectl: Kubectl, directory: Path, *options: str) -> Iterator[Callable[[], None]]:
+    """KubeRay's definitions and its operator with these options, and what kills it and starts another one.
 
     Skips the test if there is no program.
     """
@@ -38,6 +38,7 @@ def running_kuberay(kubectl: Kubectl, directory: Path) -> Iterator[Callable[[], 
         "--enable-leader-election=false",
         # The process has no DNS of the cluster.
         "--use-kubernetes-proxy",
+        *options,
     ]
     log = directory / "kuberay-operator.log"
     processes: list[ProcessIdentity] = []
