@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 _UNKNOWN_FIELD: Final = re.compile(r"\.(?P<path>\S+): field not declared in schema")
-
 _FAILED_TEST: Final = "the server rejected our request due to an error in our request"
 """What the server says of a JSON patch that it cannot apply to the object as it is."""
 
@@ -45,11 +44,6 @@ def is_conflict(error: ApiError) -> bool:
     return error.status == HTTPStatus.CONFLICT
 
 
-def is_forbidden(error: ApiError) -> bool:
-    """Whether the operator lacks the right."""
-    return error.status == HTTPStatus.FORBIDDEN
-
-
 def is_failed_test(error: ApiError) -> bool:
     """Whether an operation `test` of a JSON patch does not hold. The object is as before."""
     return error.status == HTTPStatus.UNPROCESSABLE_ENTITY and _FAILED_TEST in error.message
@@ -62,6 +56,13 @@ def unknown_field(error: ApiError) -> str:
     """
     found = _UNKNOWN_FIELD.search(error.message)
     return found["path"] if found else ""
+
+
+def refusal(what: str, error: ApiError, remedy: str) -> str:
+    """That the server refuses to do `what`, and the `remedy` if the operator lacks the right."""
+    if error.status == HTTPStatus.FORBIDDEN:
+        return f"Partita may not {what}: {error}. {remedy}"
+    return f"The Kubernetes API server refuses to {what}: {error}."
 
 
 def api_error(error: Any) -> ApiError:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from kubernetes.aio.dynamic import Resource
 
 from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_failed_test, is_forbidden, is_missing, unknown_field
+from partita_operator.kube.errors import ApiError, is_failed_test, is_missing, refusal, unknown_field
 from partita_operator.kube.resources import ALL_NAMESPACES, PodResource, RayClusterResource, RayServiceResource, equal
 from partita_operator.kube.retries import retried
 from partita_operator.ports import EngineUnavailableError
@@ -125,9 +125,5 @@ def _refused(what: str, error: ApiError) -> EngineUnavailableError:
             f"The cluster's definition of RayServices is of a KubeRay before {OLDEST_KUBERAY}: it has no {field}. "
             "Upgrade KubeRay, and its CustomResourceDefinitions, which Helm leaves as they are."
         )
-    if is_forbidden(error):
-        return EngineUnavailableError(
-            f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "
-            "ClusterRole."
-        )
-    return EngineUnavailableError(f"The Kubernetes API server refuses to {what}: {error}.")
+    remedy = "Set kuberay.image of the chart, which adds the rights to the operator's ClusterRole."
+    return EngineUnavailableError(refusal(what, error, remedy))

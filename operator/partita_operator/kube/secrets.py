@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_forbidden, is_missing
+from partita_operator.kube.errors import ApiError, is_missing, refusal
 from partita_operator.kube.resources import SecretResource
 from partita_operator.kube.retries import retried
 from partita_operator.ports import EngineUnavailableError
@@ -74,14 +74,11 @@ class Secrets:
                 raise self._refused("delete", namespace, error) from error
 
     def _refused(self, what: str, namespace: str, error: ApiError) -> EngineUnavailableError:
-        secret = f"Secret {namespace}/{self._name}"
-        if not is_forbidden(error):
-            return EngineUnavailableError(f"The Kubernetes API server refuses to {what} {secret}: {error}.")
-        return EngineUnavailableError(
-            f"Partita may not {what} {secret}: {error}. Set kuberay.image of the chart, which "
-            "adds the rights to the operator's role, or name existing Secrets in kuberay.authSecret and "
-            "kuberay.redisSecret."
+        remedy = (
+            "Set kuberay.image of the chart, which adds the rights to the operator's role, or name existing Secrets in "
+            "kuberay.authSecret and kuberay.redisSecret."
         )
+        return EngineUnavailableError(refusal(f"{what} Secret {namespace}/{self._name}", error, remedy))
 
 
 def _content(secret: Mapping[str, Any]) -> SecretContent:

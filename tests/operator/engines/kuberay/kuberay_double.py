@@ -9,15 +9,14 @@ and the removal of pods. `test_kuberay_double.py` compares it with the real one.
 import json
 import os
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from tests.operator.engines.control_loop import repeated
 
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import is_running, spawn
@@ -55,23 +54,11 @@ class KubeRayDouble:
     @contextmanager
     def playing(self) -> Iterator[None]:
         """Runs in a `with` block."""
-        stop = threading.Event()
-
-        def play() -> None:
-            while not stop.wait(_POLL_SECONDS):
-                try:
-                    self._look()
-                    self.problem = ""
-                except Exception:  # a controller continues; if this lasts, the test fails by its deadline
-                    self.problem = traceback.format_exc()
-
-        thread = threading.Thread(target=play, daemon=True)
-        thread.start()
-        try:
+        with repeated(self._look, self._report, every_seconds=_POLL_SECONDS):
             yield
-        finally:
-            stop.set()
-            thread.join(timeout=60)
+
+    def _report(self, problem: str) -> None:
+        self.problem = problem
 
     def _look(self) -> None:
         for service in self._call("GET", self._services)["items"]:

@@ -5,9 +5,7 @@ a limit. It plays the kubelets of its nodes: bound pods are Running and Ready, d
 packing, removal of empty nodes, and containers. The API server and the scheduler are real.
 """
 
-import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
+from tests.operator.engines.control_loop import repeated
 
 Json = dict[str, Any]
 NOTICE: Final = "karpenter.sh/disrupted"
@@ -67,25 +66,17 @@ class NodeProvider:
     @contextmanager
     def playing(self) -> Iterator[None]:
         """Runs in a `with` block. At its end the nodes go, and with them their pods."""
-        stop = threading.Event()
-
-        def play() -> None:
-            while not stop.wait(_POLL_SECONDS):
-                try:
-                    self._pass()
-                    self.problem = ""
-                except Exception:  # a controller continues; if this lasts, the test fails by its deadline
-                    self.problem = traceback.format_exc()
-
-        thread = threading.Thread(target=play, daemon=True)
-        thread.start()
         try:
-            yield
+            with repeated(self._pass, self._report, every_seconds=_POLL_SECONDS):
+                yield
         finally:
-            stop.set()
-            thread.join(timeout=60)
+            if self.problem:
+                print(self.problem)
             for name in list(self._nodes):
                 self.remove(name)
+
+    def _report(self, problem: str) -> None:
+        self.problem = problem
 
     def add(self, template: NodeTemplate) -> str:
         """Make a node that is ready at once; returns its name."""
