@@ -9,7 +9,7 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
-from partita_runtime.serving.coordinator_actor import ActorCoordinatorFinder
+from partita_runtime.serving.coordinator_actors import ActorCoordinatorFinder
 from partita_runtime.serving.deploy.directory import Directory
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.deploy.names import FRONTEND

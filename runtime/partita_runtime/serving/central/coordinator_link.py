@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from partita_runtime.serving.central.messages import COORDINATOR_DIALECT, CoordinatorMessage
@@ -11,21 +12,38 @@ from partita_runtime.serving.transport.wire import Array, PeerAddress
 
 logger = logging.getLogger(__name__)
 
-COORDINATOR_AWAY: Final = "The scheduler that the session's frontends share is away. Ray starts it again."
+COORDINATOR_AWAY: Final = "The scheduler that the session's frontends share is away. They start another one."
 
 SILENT_TICKS: Final = 8
 """A peer that sends nothing for so many ticks, a quarter of a second each, is disconnected."""
 _RETRY_SECONDS: Final = 0.1
+_CHECK_SECONDS: Final = 5.0
+"""How often a connected frontend asks whether the others use another coordinator."""
+
+
+@dataclass(frozen=True)
+class CoordinatorState:
+    """What a coordinator says of itself."""
+
+    address: PeerAddress
+    active: bool
+    """Whether frontends are connected to it."""
+    node: str
+    """The Ray node that it runs on."""
 
 
 class CoordinatorFinder(Protocol):
-    """Finds a session's coordinator (`coordinator_actor.ActorCoordinatorFinder`)."""
+    """Finds a session's coordinators (`coordinator_actors.ActorCoordinatorFinder`)."""
 
     transport: Transport
-    """Connects to the coordinator."""
+    """Connects to a coordinator."""
 
-    async def address(self) -> PeerAddress:
-        """Where the coordinator listens. Raises LookupError while there is none."""
+    async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
+        """The coordinator to use: an active one, if there is one. Makes what is missing.
+
+        Does not wait for the coordinator with the address `lost`, to which the connection broke. Raises LookupError
+        while there is none; call again later.
+        """
 
 
 class CoordinatorListener(Protocol):
@@ -89,9 +107,11 @@ class CoordinatorLink(Receiver[CoordinatorMessage]):
             self._listener.away()
 
     async def _connect_forever(self) -> None:
+        lost: PeerAddress | None = None
         while True:
             try:
-                address = await self._finder.address()
+                address = (await self._finder.find(lost)).address
+                lost = address
                 self._lost.clear()
                 stream = await connect(address, COORDINATOR_DIALECT, self, self._finder.transport)
             except (LookupError, OSError) as error:
@@ -99,5 +119,23 @@ class CoordinatorLink(Receiver[CoordinatorMessage]):
             else:
                 self._stream, self._silent_ticks = stream, 0
                 stream.send(self._listener.introduction(address.token))
-                await self._lost.wait()
+                await self._lost_or_left(stream, address)
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _lost_or_left(self, stream: MessageStream[CoordinatorMessage], address: PeerAddress) -> None:
+        """Return when the connection is lost. Leaves a coordinator that the other frontends do not use."""
+        while not self._lost.is_set():
+            try:
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await self._lost.wait()
+            except TimeoutError:
+                if await self._others_use_another(address):
+                    logger.info("the session's frontends use another coordinator; connecting to it")
+                    stream.abort()
+
+    async def _others_use_another(self, address: PeerAddress) -> bool:
+        try:
+            found = await self._finder.find()
+        except LookupError:
+            return False
+        return found.active and found.address != address

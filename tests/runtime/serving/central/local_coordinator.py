@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from tests.runtime.serving.plans import Application
 
 from partita_runtime.serving.central.coordinator import CoordinatorServer
+from partita_runtime.serving.central.coordinator_link import CoordinatorState
 from partita_runtime.serving.transport.transport import TCP
 from partita_runtime.serving.transport.wire import PeerAddress
 
@@ -19,20 +20,25 @@ class LocalCoordinator:
         self._session_key = session_key
         self.server: CoordinatorServer | None = None
         self._address: PeerAddress | None = None
+        self._active = False
 
-    async def address(self) -> PeerAddress:
+    @property
+    def address(self) -> PeerAddress:
         if self._address is None:
             raise LookupError("there is no coordinator")
         return self._address
+
+    async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
+        return CoordinatorState(self.address, self._active, node="node")
 
     async def start(self) -> CoordinatorServer:
         self.server = CoordinatorServer(self._session_key)
         self._address = await self.server.start("127.0.0.1")
         return self.server
 
-    def lead_to(self, address: PeerAddress) -> None:
-        """Announce the coordinator."""
-        self._address = address
+    def lead_to(self, address: PeerAddress, active: bool = False) -> None:
+        """Announce the coordinator; `active` says that other frontends use it."""
+        self._address, self._active = address, active
 
     async def kill(self) -> None:
         self._address = None

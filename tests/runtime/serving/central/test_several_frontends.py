@@ -13,6 +13,7 @@ from tests.runtime.serving.plans import Application, application
 
 from partita_api.session.frontend import Frontend
 from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.serving.central import coordinator_link
 from partita_runtime.serving.central.messages import (
     COORDINATOR_DIALECT,
     CoordinatorMessage,
@@ -99,7 +100,7 @@ async def test_frontends_disconnect_from_a_coordinator_that_hangs() -> None:
         writer.close()
 
     async with two_frontends(shared().slo(300)) as (coordinator, one, _):
-        address = await coordinator.address()
+        address = coordinator.address
         await coordinator.kill()
         async with await asyncio.start_server(hang, "127.0.0.1", address.port):
             coordinator.lead_to(address)
@@ -109,6 +110,21 @@ async def test_frontends_disconnect_from_a_coordinator_that_hangs() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while (await post(one))[0] != 200:
                 pass
+
+
+async def test_frontends_leave_a_coordinator_that_the_others_do_not_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frontend may connect to the second coordinator while the first one is only slow."""
+    monkeypatch.setattr(coordinator_link, "_CHECK_SECONDS", 0.1)
+    app = shared()
+    async with local_coordinator(app) as used, two_frontends(app) as (left, one, other):
+        assert left.server is not None
+        assert used.server is not None
+        left.lead_to(used.address, active=True)
+        await until(lambda: left.server.deserted, "no frontend uses the first coordinator")
+        await until(lambda: [len(plan) for plan in used.server.plans] == [2], "both use the second one")
+        for running in (one, other):
+            await until(lambda running=running: running.session.ready, "it serves")
+            assert (await post(running))[0] == 200
 
 
 async def test_a_frontend_is_lost_and_the_other_continues() -> None:
@@ -227,7 +243,7 @@ REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
 )
 async def test_the_coordinator_disconnects_from_misbehaving_peers(messages: list[CoordinatorMessage]) -> None:
     async with local_coordinator(shared()) as coordinator:
-        address, well_behaved, peer = await coordinator.address(), Peer(), Peer()
+        address, well_behaved, peer = coordinator.address, Peer(), Peer()
         other = await connect(address, COORDINATOR_DIALECT, well_behaved)
         other.send(REGISTER.model_copy(update={"token": address.token, "frontend": "other"}))
         stream = await connect(address, COORDINATOR_DIALECT, peer)

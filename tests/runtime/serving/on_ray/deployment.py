@@ -50,9 +50,14 @@ class Deployment:
         self._take(stages)
         self._put()
 
-    def apply_frontend(self, app: Application) -> None:
+    def apply_frontend(
+        self, app: Application, options: ServingOptions = OPTIONS, most_on_a_node: int | None = None
+    ) -> None:
         """Start the session's frontend, or switch it to the session's plan."""
-        self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+        frontend = frontend_application(app.session, app.plan, app.profiles, app.pools, options)
+        if most_on_a_node is not None:
+            frontend["deployments"][0]["max_replicas_per_node"] = most_on_a_node
+        self._take([frontend])
         self._put()
 
     def deploy(self, *apps: Application, options: ServingOptions = OPTIONS) -> None:
@@ -103,12 +108,12 @@ class Deployment:
         return [stage["ready"] for stage in self.signals(app).get("stages", ())]
 
     def actor(self, name: str) -> dict[str, Any]:
-        """An actor of this name, as Ray describes it."""
+        """The living actor of this name, as Ray describes it; only `pid: 0` if there is none."""
         answer = self.cluster.get(
             f"/api/v0/actors?detail=1&filter_keys=name&filter_predicates=%3D&filter_values={name}"
         )
-        (found,) = answer["data"]["result"]["result"]
-        return dict(found)
+        actors = answer["data"]["result"]["result"]
+        return next((dict(actor) for actor in actors if actor["state"] != "DEAD"), {"pid": 0})
 
     def replicas(self) -> list[dict[str, Any]]:
         """All replicas, as Serve describes them, each with its application's name."""

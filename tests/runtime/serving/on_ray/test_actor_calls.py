@@ -18,6 +18,7 @@ from tests.runtime.serving.plans import application
 from tests.runtime.serving.sessions import SHARED, STEADY
 
 from partita_api.session.frontend import Frontend
+from partita_runtime.serving.coordinator_actors import coordinator_name
 from partita_runtime.serving.transport.kind import TransportKind
 
 pytestmark = pytest.mark.ray
@@ -66,7 +67,7 @@ def test_two_stages_answer_without_ports(called: Deployment) -> None:
 
     called.until(answers, "a request is answered")
     client.close()
-    coordinators = [called.actor(f"partita-coordinator/default/{app.name}")["pid"] for app in (SHARED, CALLED)]
+    coordinators = [called.actor(coordinator_name(app.session.key, 0))["pid"] for app in (SHARED, CALLED)]
     called.until(
         lambda: listening(coordinators[1]) == listening(coordinators[0]) - 1, "the coordinator has no port of its own"
     )

@@ -7,23 +7,26 @@ import os
 import signal
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.runtime.serving.load import Load
-from tests.runtime.serving.on_ray.deployment import Deployment, Loading
+from tests.runtime.serving.on_ray.deployment import OPTIONS, Deployment, Loading
 from tests.runtime.serving.plans import EMULATED, Application
-from tests.runtime.serving.sessions import FAILING, LYING, SHARED, STEADY, TRAFFIC
+from tests.runtime.serving.sessions import APART, FAILING, LYING, SHARED, STEADY, TRAFFIC
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.processes import all_pids
 from partita_devtools.ray_cluster.commands import NODE_LABEL
+from partita_runtime.serving.coordinator_actors import coordinator_name
 from partita_runtime.serving.standby import IDLE
 
 pytestmark = pytest.mark.ray
 
 RATE = 20.0
+ON_EMULATED = replace(OPTIONS, frontend_resources={f"partita-pool-{EMULATED}": 0.1})
 
 
 def loaded(deployment: Deployment, app: Application, try_again: bool = False, rate: float = RATE) -> Loading:
@@ -57,6 +60,10 @@ def idle_processes() -> set[int]:
             if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(IDLE):
                 found.add(pid)
     return found
+
+
+def coordinator(deployment: Deployment, app: Application, number: int = 0) -> dict[str, Any]:
+    return deployment.actor(coordinator_name(app.session.key, number))
 
 
 def share_a_coordinator(deployment: Deployment, app: Application) -> bool:
@@ -163,14 +170,35 @@ def test_another_frontend_starts_in_the_standby_process(deployment: Deployment) 
 
 def test_a_killed_coordinator_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
     deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
-    before = deployment.actor("partita-coordinator/default/shared")["pid"]
+    before = coordinator(deployment, SHARED)["pid"]
+    assert coordinator(deployment, SHARED, number=1)["pid"] == 0, "its frontends are on one node"
     loading = loaded(deployment, SHARED)
     os.kill(before, signal.SIGKILL)
-    deployment.until(
-        lambda: deployment.actor("partita-coordinator/default/shared")["pid"] not in (0, before), "there is another one"
-    )
+    deployment.until(lambda: coordinator(deployment, SHARED)["pid"] not in (0, before), "there is another one")
     deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share it")
     all_answered(loading.stop())
+
+
+def test_frontends_on_two_nodes_have_a_second_coordinator_which_takes_over(deployment: Deployment) -> None:
+    deployment.apply_stages(APART)
+    deployment.apply_frontend(APART, ON_EMULATED, most_on_a_node=1)
+    deployment.until(lambda: share_a_coordinator(deployment, APART), "both frontends share a coordinator")
+
+    def both() -> list[dict[str, Any]]:
+        return [coordinator(deployment, APART, number) for number in range(2)]
+
+    deployment.until(lambda: all(actor["pid"] for actor in both()), "there are two coordinators")
+    assert len({actor["node_id"] for actor in both()}) == 2
+    for number in range(2):
+        before = coordinator(deployment, APART, number)["pid"]
+        loading = loaded(deployment, APART)
+        os.kill(before, signal.SIGKILL)
+        deployment.until(
+            lambda number=number, before=before: coordinator(deployment, APART, number)["pid"] not in (0, before),
+            "there is another one",
+        )
+        all_answered(loading.stop())
+        assert len({actor["node_id"] for actor in both()}) == 2
 
 
 def test_a_killed_frontend_does_not_stop_the_other_frontend(deployment: Deployment) -> None:

@@ -1,0 +1,166 @@
+"""The coordinators of a session as named actors. Its frontends make them, and they end after the last frontend.
+
+A session with frontends on two nodes or more has two coordinators, on different nodes with frontends. All frontends use
+one of them. When that one ends, they use the other one at once: Ray needs seconds to notice that a node is lost, and
+more to start a process elsewhere.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import ray
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.central.coordinator import CoordinatorServer
+from partita_runtime.serving.central.coordinator_link import CoordinatorState
+from partita_runtime.serving.deploy.directory import NAMESPACE
+from partita_runtime.serving.transport.actor_calls import RayTransport
+from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.transport import Transport
+from partita_runtime.serving.transport.wire import PeerAddress
+
+logger = logging.getLogger(__name__)
+
+COORDINATORS: Final = 2
+_CHECK_SECONDS: Final = 5.0
+_DESERTED_CHECKS: Final = 12
+"""After so many checks without a frontend the coordinator ends."""
+_ANSWER_SECONDS: Final = 5.0
+"""How long a frontend waits for a coordinator, which may have to start."""
+_OTHERS_SECONDS: Final = 0.5
+"""How long a frontend waits for another coordinator after one has answered."""
+
+
+def coordinator_name(session_key: str, number: int) -> str:
+    """The name of a session's coordinator in the namespace of Partita's actors."""
+    return f"partita-coordinator/{session_key}/{number}"
+
+
+class _CoordinatorActor:
+    """A `CoordinatorServer` behind Ray. If it dies, its frontends make another one and send it everything again."""
+
+    def __init__(self, session_key: str, kind: TransportKind) -> None:
+        log_as_environment_says(session=session_key)
+        self._server = CoordinatorServer(session_key, RayTransport(kind, NAMESPACE))
+        self._node = ray.get_runtime_context().get_node_id()
+        self._starting: asyncio.Task[PeerAddress] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._asked = False
+
+    async def state(self) -> CoordinatorState:
+        """Where it listens, and whether frontends use it. Frontends ask every few seconds."""
+        self._asked = True
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._server.start(ray.util.get_node_ip_address()))
+            self._watching = asyncio.create_task(self._end_when_deserted())
+        return CoordinatorState(await self._starting, not self._server.deserted, self._node)
+
+    async def _end_when_deserted(self) -> None:
+        checks = 0
+        while checks < _DESERTED_CHECKS:
+            await asyncio.sleep(_CHECK_SECONDS)
+            checks = 0 if self._asked or not self._server.deserted else checks + 1
+            self._asked = False
+        logger.info("no frontend is left; the coordinator ends")
+        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+class ActorCoordinatorFinder:
+    """Finds a session's coordinators by their actors' names (a `coordinator_link.CoordinatorFinder`)."""
+
+    def __init__(self, session_key: str, kind: TransportKind = TransportKind.STREAMS) -> None:
+        """`kind` is how the coordinators are to listen, if this makes them."""
+        self.transport: Transport = RayTransport(kind)
+        self._session_key = session_key
+        self._kind = kind
+        self._node = ray.get_runtime_context().get_node_id()
+        self._actors: dict[int, ActorHandle[Any]] = {}
+        self._states: dict[int, CoordinatorState] = {}
+        """What the actors have answered last."""
+        self._obtaining: asyncio.Task[None] | None = None
+
+    async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
+        """The coordinator to use, as `CoordinatorFinder` says."""
+        if len(self._actors) < COORDINATORS:
+            await self._obtain()
+        answers = await self._answers(lost)
+        if not answers:
+            raise LookupError(f"no coordinator of {self._session_key} answers")
+        return min(answers.items(), key=lambda answer: (not answer[1].active, answer[0]))[1]
+
+    async def _answers(self, lost: PeerAddress | None) -> dict[int, CoordinatorState]:
+        """The states of the coordinators that answer in time. Does not wait for the one that was `lost`."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _ANSWER_SECONDS
+        answers: dict[int, CoordinatorState] = {}
+        asked = {asyncio.create_task(self._ask(number)): number for number in self._actors}
+        while asked and loop.time() < until:
+            answered, _ = await asyncio.wait(asked, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            for number, state in [(asked.pop(task), task.result()) for task in answered]:
+                if state is not None:
+                    self._states[number] = answers[number] = state
+                    until = min(until, loop.time() + _OTHERS_SECONDS)
+            if answers and all(self._address(number) == lost for number in asked.values()):
+                break
+        for task in asked:
+            task.cancel()
+        return answers
+
+    async def _ask(self, number: int) -> CoordinatorState | None:
+        try:
+            state: CoordinatorState = await self._actors[number].state.remote()
+        except ray.exceptions.ActorUnavailableError:
+            return None
+        except ray.exceptions.RayError as error:
+            logger.info("%s is away: %s", coordinator_name(self._session_key, number), error)
+            self._actors.pop(number, None)
+            self._states.pop(number, None)
+            return None
+        return state
+
+    def _address(self, number: int) -> PeerAddress | None:
+        state = self._states.get(number)
+        return None if state is None else state.address
+
+    async def _obtain(self) -> None:
+        """Obtain the handle of a coordinator in a thread. Waits for it only if there is no other one.
+
+        Ray's calls for this block for as long as the head is away.
+        """
+        if self._obtaining is None or self._obtaining.done():
+            number = next(number for number in range(COORDINATORS) if number not in self._actors)
+            nodes = [state.node for state in self._states.values()]
+            may_make = not self._actors or (bool(nodes) and self._node not in nodes)
+            self._obtaining = asyncio.create_task(self._obtained(number, may_make))
+        if not self._actors:
+            await asyncio.wait([self._obtaining], timeout=_ANSWER_SECONDS)
+
+    async def _obtained(self, number: int, may_make: bool) -> None:
+        obtain = self._make if may_make else self._get
+        try:
+            self._actors[number] = await asyncio.to_thread(obtain, coordinator_name(self._session_key, number))
+        except (ray.exceptions.RayError, ValueError) as error:
+            logger.debug("there is no coordinator %d: %s", number, error)
+
+    def _get(self, name: str) -> ActorHandle[Any]:
+        """The actor with this name. Raises ValueError if there is none."""
+        return ray.get_actor(name, namespace=NAMESPACE)
+
+    def _make(self, name: str) -> ActorHandle[Any]:
+        """The actor with this name, which starts on this node if there is none."""
+        actor: ActorHandle[Any] = (
+            ray.remote(_CoordinatorActor)
+            .options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self._node, soft=True),
+            )
+            .remote(self._session_key, self._kind)
+        )
+        return actor
