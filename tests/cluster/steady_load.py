@@ -15,6 +15,7 @@ _SCRIPT = """
 import json, pathlib, sys, threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 url, pause, body = sys.argv[1], float(sys.argv[2]), sys.argv[3].encode()
@@ -24,6 +25,8 @@ def answer(_):
         with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=120) as got:
             got.read()
             return str(got.status)
+    except HTTPError as error:
+        return f"{error.code} {error.read(300).decode(errors='replace').strip()}"
     except Exception as error:
         return repr(error)
 
@@ -57,7 +60,7 @@ def start_load(
 
 
 async def ended_load(kubectl: Kubectl, name: str = NAME) -> dict[str, int]:
-    """Send no more, and return how many requests had each answer."""
+    """Send no more, and return how many requests had each answer: "200", another status with its body, or an error."""
     kubectl("exec", name, "--", "touch", "/tmp/end")
     await eventually(lambda: kubectl.get("pod", name), lambda pod: pod["status"]["phase"] == "Succeeded")
     found: dict[str, int] = json.loads(kubectl("logs", name))
