@@ -1,22 +1,27 @@
-"""KubeRay's incremental upgrades on real nodes: the clients of its Gateway move to another Ray cluster in steps."""
+"""KubeRay's incremental upgrades on real nodes: the clients of its Gateway move to another Ray cluster in steps.
+
+Clients of the session's public address reach both Ray clusters.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from tests.cluster.kuberay_sessions import INPUTS, Watch, installed_chart, pool, ray_cluster, session
+from tests.cluster.kuberay_sessions import INPUTS, NAMESPACE, Watch, installed_chart, pool, ray_cluster, session
 from tests.cluster.steady_load import NAME, ended_load, start_load
 from tests.cluster.test_path_on_nodes import IMAGE, KUBECONFIG, OF_ANOTHER_CLUSTER, PATIENCE_SECONDS, is_ready
 from tests.operator.engines.kuberay.kuberay_operator import running_kuberay
-from tests.operator.kube.exposure.gateway_api import gateway_api
-from tests.operator.kube.exposure.traefik import classes, program, traefik
-from tests.operator.kubectl import Kubectl, eventually
+from tests.operator.kube.exposure.gateway_api import gateway, gateway_api, listener
+from tests.operator.kube.exposure.traefik import LIVE, classes, live, program, traefik
+from tests.operator.kubectl import Json, Kubectl, eventually, reason
 
 from partita_devtools.machine.ports import free_ports
 
 GATEWAY_PORT = 80
 """Of KubeRay's Gateways."""
 GATEWAY_CLIENTS = "gateway-load"
+HOST, GRPC_HOST = "first.example.com", "grpc.example.com"
 STRATEGY = {
     "type": "NewClusterWithIncrementalUpgrade",
     "clusterUpgradeOptions": {
@@ -41,11 +46,12 @@ def users(tmp_path: Path) -> Iterator[Kubectl]:
     program()
     admin = Kubectl(KUBECONFIG, "default")
     (tls_port,) = free_ports(1)
+    exposure = {"allowedHosts": ["*.example.com"], "allowedGateways": [f"{NAMESPACE}/public"]}
     with (
         gateway_api(admin),
         traefik(admin, "traefik", GATEWAY_PORT, tls_port, tmp_path / "traefik.log"),
         running_kuberay(admin, tmp_path, "--feature-gates=RayServiceIncrementalUpgrade=true"),
-        installed_chart(admin, {"upgradeStrategy": STRATEGY}) as users,
+        installed_chart(admin, {"upgradeStrategy": STRATEGY}, exposure=exposure) as users,
     ):
         admin.apply(*classes("traefik"))
         yield users
@@ -56,6 +62,18 @@ def traefik_address(users: Kubectl) -> str:
     """Where pods reach Traefik: all nodes have their addresses on this machine."""
     node = users.list("nodes")[0]
     return next(str(found["address"]) for found in node["status"]["addresses"] if found["type"] == "InternalIP")
+
+
+async def public_address_answers(session: Json) -> None:
+    """Waits until clients outside reach the session, over HTTP and gRPC."""
+    path = f"/{session['metadata']['namespace']}/{session['metadata']['name']}/v2/health/ready"
+
+    def status() -> int:
+        with httpx.Client(trust_env=False) as client:
+            return client.get(f"http://127.0.0.1:{GATEWAY_PORT}{path}", headers={"host": HOST}).status_code
+
+    await eventually(status, lambda status: status == httpx.codes.OK)
+    await eventually(lambda: live(GATEWAY_PORT, GRPC_HOST), lambda answer: answer == LIVE)
 
 
 def new_share(users: Kubectl) -> int:
@@ -69,11 +87,17 @@ def new_share(users: Kubectl) -> int:
 async def test_clients_move_to_another_ray_cluster_in_steps(users: Kubectl) -> None:
     watch, patient = Watch(users), session("first", 5)
     patient["spec"]["slo"]["latencyMs"] = 10_000  # two Ray clusters share the machine for a while
+    patient["spec"]["frontend"] = {"grpcPort": 0}
     users.apply(patient)
     first = await eventually(lambda: users.get("isess", "first"), is_ready, PATIENCE_SECONDS)
     assert first is not None
     start_load(users, IMAGE, first, INPUTS)
     start_load(users, IMAGE, first, INPUTS, name=GATEWAY_CLIENTS, server=f"{traefik_address(users)}:{GATEWAY_PORT}")
+
+    patient["spec"]["expose"] = {"gateway": {"name": "public", "hostname": HOST, "grpcHostname": GRPC_HOST}}
+    users.apply(gateway("public", listener(port=GATEWAY_PORT), gateway_class="traefik"), patient)
+    await eventually(lambda: users.get("isess", "first"), lambda now: reason(now, "Exposed") == ("True", "Public"))
+    await public_address_answers(first)
 
     before, shares = ray_cluster(users), {new_share(users)}
     users.apply(pool(podTemplate={"env": [{"name": "TZ", "value": "UTC"}]}))
@@ -87,6 +111,7 @@ async def test_clients_move_to_another_ray_cluster_in_steps(users: Kubectl) -> N
     await eventually(lambda: len(users.list("rayclusters")), lambda left: left == 1, PATIENCE_SECONDS)
     await eventually(lambda: users.get("isess", "first"), is_ready, PATIENCE_SECONDS)
     await eventually(watch.workers, lambda workers: len(workers) == 2 and all(workers.values()), PATIENCE_SECONDS)
+    await public_address_answers(first)
 
     answers = {name: await ended_load(users, name) for name in (GATEWAY_CLIENTS, NAME)}
     print(sorted(shares), answers)

@@ -17,7 +17,7 @@ import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kube.exposure.gateway_api import gateway, gateway_api, listener
 from tests.operator.kube.exposure.sessions import SELECTOR, exposed, serves
-from tests.operator.kube.exposure.traefik import ADDRESS, classes, program, run_pod, traefik
+from tests.operator.kube.exposure.traefik import ADDRESS, LIVE, METHOD, classes, live, program, run_pod, traefik
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, session
 
 from partita_devtools.machine.ports import free_ports
@@ -25,9 +25,6 @@ from partita_operator.ports import GRPC, FrontendPort, SessionBackend
 from partita_operator.settings.exposure import ExposureSettings
 
 pytestmark = pytest.mark.apiserver
-METHOD = "/inference.GRPCInferenceService/ServerLive"
-LIVE = b"\x08\x01"
-"""The message of the protocol that says `live: true`."""
 
 
 def machine_address() -> str:
@@ -109,16 +106,6 @@ class Proxy:
             return self.get(host, path).text
         except httpx.ConnectError as error:  # the certificate is still Traefik's own
             return str(error)
-
-
-def live(port: int, host: str) -> bytes:
-    """The answer of the session's gRPC service through the proxy, or the code of the error."""
-    with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.default_authority", host)]) as channel:
-        try:
-            answer: bytes = channel.unary_unary(METHOD)(b"", timeout=10)
-        except grpc.RpcError as error:
-            return str(error.code()).encode()
-        return answer
 
 
 async def test_clients_reach_a_session_through_traefik(

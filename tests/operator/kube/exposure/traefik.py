@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.operator.kubectl import Json, Kubectl
 
@@ -14,6 +15,9 @@ PROGRAM_VARIABLE = "PARTITA_TRAEFIK"
 """The program of Traefik 3.7."""
 ADDRESS = "192.0.2.77"
 """What it reports as its own address."""
+METHOD = "/inference.GRPCInferenceService/ServerLive"
+LIVE = b"\x08\x01"
+"""The message of the protocol that says `live: true`."""
 
 
 def program() -> str:
@@ -80,3 +84,13 @@ def run_pod(namespace: Kubectl, labels: dict[str, str], address: str) -> None:
     )
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
     namespace("patch", "pod", "ray", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+def live(port: int, host: str) -> bytes:
+    """The answer of the session's gRPC service through the proxy, or the code of the error."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.default_authority", host)]) as channel:
+        try:
+            answer: bytes = channel.unary_unary(METHOD)(b"", timeout=10)
+        except grpc.RpcError as error:
+            return str(error.code()).encode()
+        return answer
