@@ -7,6 +7,7 @@ Announcements travel as JSON. A reader ignores fields that it does not know, and
 are missing. So replicas of another version are found, unless VERSION differs: those are ignored.
 """
 
+import asyncio
 import logging
 import time
 from typing import Any, Final, NamedTuple
@@ -123,6 +124,7 @@ class Directory:
 
     def __init__(self) -> None:
         self._actor: ActorHandle[Any] | None = None
+        self._obtaining: asyncio.Task[ActorHandle[Any]] | None = None
 
     async def announce(self, announcement: Announcement) -> None:
         """A replica takes batches."""
@@ -139,21 +141,27 @@ class Directory:
         return [announcement for text in texts if (announcement := read_announcement(text)) is not None]
 
     async def _call(self, method: str, *arguments: str) -> Any:
-        if self._actor is None:
-            self._actor = (
-                ray.remote(_DirectoryActor)
-                .options(
-                    name=NAME,
-                    namespace=NAMESPACE,
-                    lifetime="detached",
-                    get_if_exists=True,
-                    num_cpus=0,
-                    max_restarts=-1,
-                )
-                .remote()
-            )
         try:
-            return await getattr(self._actor, method).remote(*arguments)
+            actor = await self._obtain()
+            return await getattr(actor, method).remote(*arguments)
         except ray.exceptions.RayError as error:
             self._actor = None  # a new one may have the same name
             raise LookupError(f"the directory of replicas is away: {error}") from error
+
+    async def _obtain(self) -> ActorHandle[Any]:
+        """The actor, from a thread: Ray's call for this blocks for as long as the head is away."""
+        if self._actor is None:
+            if self._obtaining is None or self._obtaining.done():
+                self._obtaining = asyncio.create_task(asyncio.to_thread(_directory_actor))
+            self._actor = await asyncio.shield(self._obtaining)
+        return self._actor
+
+
+def _directory_actor() -> ActorHandle[Any]:
+    """The cluster's directory, which starts if there is none."""
+    actor: ActorHandle[Any] = (
+        ray.remote(_DirectoryActor)
+        .options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0, max_restarts=-1)
+        .remote()
+    )
+    return actor
