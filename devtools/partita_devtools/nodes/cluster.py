@@ -11,9 +11,10 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import environ, geteuid
+from os import cpu_count, environ, geteuid
 from pathlib import Path
 
 import httpx
@@ -62,10 +63,18 @@ class NodeCluster:
         }
 
     def import_image(self, archive: Path, report: Report) -> None:
-        """Import the images of an archive (`docker save`, `buildah push docker-archive:`) into every node."""
-        for node in self.nodes:
+        """Import the images of an archive (`docker save`, `buildah push docker-archive:`) into every node.
+
+        As many nodes at a time as the machine has CPUs. Raises DevError if a node refuses it.
+        """
+
+        def import_into(node: DevNode) -> None:
             report(f"{node.name}: importing {archive.name}")
             container_runtime.import_image(node, self.control_plane.binaries, archive)
+
+        with ThreadPoolExecutor(cpu_count()) as threads:
+            for imported in [threads.submit(import_into, node) for node in self.nodes]:
+                imported.result()
 
 
 def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binaries, report: Report) -> NodeCluster:
