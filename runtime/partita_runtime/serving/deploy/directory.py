@@ -26,6 +26,8 @@ NAME: Final = "partita-directory"
 NAMESPACE: Final = "partita"
 ANNOUNCE_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 3.0
+_HEAD_RESOURCE: Final = "node:__internal_head__"
+"""A resource that Ray gives the head, and no other node."""
 VERSION: Final = 1
 """Of the form of an announcement; one more after each change that older or newer readers cannot handle."""
 
@@ -158,10 +160,21 @@ class Directory:
 
 
 def _directory_actor() -> ActorHandle[Any]:
-    """The cluster's directory, which starts if there is none."""
+    """The cluster's directory, which starts on Ray's head if there is none.
+
+    On any other node, Ray's autoscaler would never see that node as idle, and would keep its accelerator.
+    """
     actor: ActorHandle[Any] = (
         ray.remote(_DirectoryActor)
-        .options(name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, num_cpus=0, max_restarts=-1)
+        .options(
+            name=NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            resources={_HEAD_RESOURCE: 0.001},
+            max_restarts=-1,
+        )
         .remote()
     )
     return actor

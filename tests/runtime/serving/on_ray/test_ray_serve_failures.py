@@ -111,6 +111,15 @@ def test_a_killed_replica_loses_no_request_and_is_replaced(deployment: Deploymen
     all_answered(loading.stop())
 
 
+def heads(deployment: Deployment) -> list[str]:
+    nodes = deployment.cluster.get("/api/v0/nodes?detail=1")["data"]["result"]["result"]
+    return [node["node_id"] for node in nodes if node["is_head_node"]]
+
+
+def test_the_directory_is_on_the_head_so_that_other_nodes_can_be_idle(deployment: Deployment) -> None:
+    assert [deployment.actor("partita-directory")["node_id"]] == heads(deployment)
+
+
 def test_a_killed_directory_loses_no_request(deployment: Deployment) -> None:
     before = deployment.actor("partita-directory")["pid"]
     loading = loaded(deployment, FAILING)
