@@ -1,6 +1,7 @@
-"""KubeRay's incremental upgrades on real nodes: the clients of its Gateway move to another Ray cluster in steps.
+"""Another Ray cluster under load, by both of KubeRay's strategies, on real nodes.
 
-Clients of the session's public address reach both Ray clusters.
+With incremental upgrades, the clients of KubeRay's Gateway move in steps. Clients of the session's public address reach
+both Ray clusters.
 """
 
 from collections.abc import Iterator
@@ -8,7 +9,16 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.cluster.kuberay_sessions import INPUTS, NAMESPACE, Watch, installed_chart, pool, ray_cluster, session
+from tests.cluster.kuberay_sessions import (
+    INPUTS,
+    NAMESPACE,
+    Watch,
+    installed_chart,
+    kuberay_users,
+    pool,
+    ray_cluster,
+    session,
+)
 from tests.cluster.steady_load import NAME, ended_load, start_load
 from tests.cluster.test_path_on_nodes import IMAGE, KUBECONFIG, OF_ANOTHER_CLUSTER, PATIENCE_SECONDS, is_ready
 from tests.operator.engines.kuberay.kuberay_operator import running_kuberay
@@ -38,6 +48,12 @@ pytestmark = [
     pytest.mark.skipif(not KUBECONFIG.exists(), reason=f"no cluster with nodes ({KUBECONFIG}): make cluster"),
     pytest.mark.skipif(bool(OF_ANOTHER_CLUSTER), reason="Traefik runs beside the nodes"),
 ]
+
+
+@pytest.fixture
+def users_of_new_clusters(tmp_path: Path) -> Iterator[Kubectl]:
+    with kuberay_users(tmp_path) as users:
+        yield users
 
 
 @pytest.fixture
@@ -84,6 +100,25 @@ def new_share(users: Kubectl) -> int:
     return percent
 
 
+CHANGE = pool(podTemplate={"env": [{"name": "TZ", "value": "UTC"}]})
+"""Of the pods of the pool, which needs another Ray cluster."""
+
+
+async def test_a_new_ray_cluster_takes_all_clients_at_once(users_of_new_clusters: Kubectl) -> None:
+    users = users_of_new_clusters
+    watch = Watch(users)
+    users.apply(session("first", 5))
+    first = await watch.until_serving("first", pods=1 + 1)
+    start_load(users, IMAGE, first, INPUTS)
+    before = ray_cluster(users)
+    users.apply(CHANGE)
+    await eventually(lambda: ray_cluster(users), lambda now: now not in (before, ""), PATIENCE_SECONDS)
+    await eventually(lambda: len(users.list("rayclusters")), lambda left: left == 1, PATIENCE_SECONDS)
+    await watch.until_serving("first", pods=1 + 1)
+    answers = await ended_load(users)
+    assert [*answers] == ["200"], "no request is lost"
+
+
 async def test_clients_move_to_another_ray_cluster_in_steps(users: Kubectl) -> None:
     watch, patient = Watch(users), session("first", 5)
     patient["spec"]["slo"]["latencyMs"] = 10_000  # two Ray clusters share the machine for a while
@@ -100,7 +135,7 @@ async def test_clients_move_to_another_ray_cluster_in_steps(users: Kubectl) -> N
     await public_address_answers(first)
 
     before, shares = ray_cluster(users), {new_share(users)}
-    users.apply(pool(podTemplate={"env": [{"name": "TZ", "value": "UTC"}]}))
+    users.apply(CHANGE)
 
     def is_replaced() -> bool:
         shares.add(new_share(users))
