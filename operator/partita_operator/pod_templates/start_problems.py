@@ -9,7 +9,7 @@ IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidIm
 STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a container that waits for its volumes, its image or the init containers before it."""
 LATE_START_SECONDS: Final = 45.0
-"""How long a placed pod may pull its image and mount its volumes until its volumes and claims are named."""
+"""How long a pod may wait for a node, or a placed one for its image and volumes, until what it waits for is named."""
 _NOT_ALLOCATED: Final = ("cannot allocate all claims", "device class")
 """The scheduler's words on claims of devices; the second one starts the name of a DeviceClass that does not exist."""
 
@@ -73,6 +73,14 @@ def claim_problem(pod: PodDocument, now: datetime) -> str:
     return ""
 
 
+def unplaced_problem(pod: PodDocument, now: datetime) -> str:
+    """Why no node takes the pod, and what to do; empty if one does, or while a node may still come."""
+    placed = _placement(pod)
+    if placed.get("status") != "False" or _seconds_since(placed, now) < LATE_START_SECONDS:
+        return ""
+    return f"No node takes one ({_trimmed(str(placed.get('message')))}). Add nodes, or undo the last change of pods"
+
+
 def waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocument]]:
     """The status and the waiting state of each container that waits, init containers first."""
     return ((container, waiting) for container in _containers(pod) if (waiting := _waiting(container)))
@@ -99,9 +107,13 @@ def _condition(pod: PodDocument, type: str) -> PodDocument:
 
 
 def _seconds_since_placement(placed: PodDocument, now: datetime) -> float:
-    if placed.get("status") != "True" or not placed.get("lastTransitionTime"):
+    return _seconds_since(placed, now) if placed.get("status") == "True" else 0.0
+
+
+def _seconds_since(condition: PodDocument, now: datetime) -> float:
+    if not condition.get("lastTransitionTime"):
         return 0.0
-    return (now - datetime.fromisoformat(placed["lastTransitionTime"])).total_seconds()
+    return (now - datetime.fromisoformat(condition["lastTransitionTime"])).total_seconds()
 
 
 def _claims(pod: PodDocument) -> list[str]:

@@ -27,14 +27,14 @@ UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeCl
 def pod(reason: str = "", message: str = "", *, unplaced: str = "", placed_for: float = 300, pool: str = "t4") -> Json:
     """A pod whose container waits for a reason, or that has no node."""
     since = (NOW - timedelta(seconds=placed_for)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    placed = {"status": "False", "message": unplaced} if unplaced else {"status": "True", "lastTransitionTime": since}
+    placed = {"status": "False", "message": unplaced} if unplaced else {"status": "True"}
     state = {"waiting": {"reason": reason, "message": message}} if reason else {"running": {}}
     return {
         "metadata": {"name": "p", "labels": {"partita.dev/pool": pool, "app.kubernetes.io/component": "worker"}},
         "spec": {"volumes": VOLUMES},
         "status": {
             "phase": "Pending" if reason or unplaced else "Running",
-            "conditions": [{"type": "PodScheduled", **placed}],
+            "conditions": [{"type": "PodScheduled", "lastTransitionTime": since, **placed}],
             "containerStatuses": None if unplaced else [{"image": "registry/x:1", "state": state}],
         },
     }
@@ -119,6 +119,19 @@ def test_the_problem_of_a_pod_names_what_is_missing(of: Json, want: list[str]) -
 )
 def test_a_pod_without_a_known_problem_has_none(of: Json) -> None:
     assert start_problem(of, NOW) == ""
+
+
+def test_the_lack_of_nodes_is_named_only_while_a_ray_cluster_is_replaced() -> None:
+    late = pod(unplaced="0/4 nodes are available: 4 Insufficient cpu.")
+    just_made = pod(unplaced="0/4 nodes are available: 4 Insufficient cpu.", placed_for=LATE_START_SECONDS - 1)
+
+    (remark,) = pod_remarks([late], NOW, replaced=True)
+    assert str(remark) == (
+        "Pods of pool t4 do not start: No node takes one (0/4 nodes are available: 4 Insufficient cpu). Add nodes, or "
+        "undo the last change of pods."
+    )
+    assert pod_remarks([late], NOW) == ()
+    assert pod_remarks([just_made], NOW, replaced=True) == ()
 
 
 def test_a_problem_of_several_pods_of_a_pool_is_one_remark() -> None:

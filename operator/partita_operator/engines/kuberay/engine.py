@@ -41,6 +41,7 @@ from partita_operator.engines.kuberay.state import (
     configured_state,
     explanation,
     is_ready,
+    is_replaced,
     reachable_capacity,
     serve_service,
     serving_cluster,
@@ -181,9 +182,10 @@ class KubeRayEngine:
         redis_problem = await self._redis.problem(_namespace(session_key))
         texts = (redis_problem, self._token_remark(found.rayservice), budget_problem.removesuffix("."))
         remarks = [Remark(text) for text in texts if text]
-        if not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
+        replaced = is_replaced(found.rayservice)
+        if replaced or not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
             pods = pods_of(found.state, session_key, await self._pods(found.rayservice))
-            remarks += pod_remarks(pods, datetime.now(UTC))
+            remarks += pod_remarks(pods, datetime.now(UTC), replaced)
         return replace(
             status,
             frontend_ready=status.frontend_ready and is_ready(found.rayservice),

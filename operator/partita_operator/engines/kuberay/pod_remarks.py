@@ -9,7 +9,7 @@ from partita_api.pool.ray_resource import digest_of
 from partita_operator.engines.app_config import demand_of, deployment_of
 from partita_operator.engines.kuberay.worker_groups import TEMPLATE_LABEL
 from partita_operator.engines.serve_state import ServeState
-from partita_operator.pod_templates.start_problems import start_problem
+from partita_operator.pod_templates.start_problems import start_problem, unplaced_problem
 from partita_operator.ports import Remark
 
 
@@ -26,11 +26,14 @@ def pods_of(state: ServeState, session_key: str, pods: Iterable[Mapping[str, Any
     return tuple(pod for pod in pods if _labels(pod).get(TEMPLATE_LABEL, "") in own)
 
 
-def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Remark, ...]:
-    """What keeps pods from starting: for each pool the problem of one pod."""
+def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime, replaced: bool = False) -> tuple[Remark, ...]:
+    """What keeps pods from starting: for each pool the problem of one pod.
+
+    While a Ray cluster is `replaced`, also the lack of nodes: Serve does not know the replicas of the new cluster.
+    """
     problems: dict[str, str] = {}
     for pod in pods:
-        if problem := start_problem(pod, now):
+        if problem := start_problem(pod, now) or (replaced and unplaced_problem(pod, now)):
             problems.setdefault(_whose(pod), problem)
     return tuple(Remark(f"{whose} do not start: {problem}") for whose, problem in problems.items())
 

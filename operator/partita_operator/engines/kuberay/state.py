@@ -27,15 +27,23 @@ def is_ready(rayservice: Document) -> bool:
     return str(_condition(rayservice, "Ready").get("status")) == "True"
 
 
+def is_replaced(rayservice: Document) -> bool:
+    """Whether KubeRay moves the clients to another Ray cluster."""
+    return str(_condition(rayservice, "UpgradeInProgress").get("status")) == "True"
+
+
 def explanation(rayservice: Document) -> str:
     """What KubeRay does with a RayService, in words; empty if it serves."""
     meta = rayservice["metadata"]
     where = f"RayService {meta['namespace']}/{meta['name']}"
-    ready, upgrade = _condition(rayservice, "Ready"), _condition(rayservice, "UpgradeInProgress")
+    ready = _condition(rayservice, "Ready")
     if not ready:
         return f"KubeRay has not processed {where} yet. If this lasts, check whether KubeRay's operator runs."
-    if upgrade.get("status") == "True":
-        return f"KubeRay replaces the Ray cluster of {where}; the old one serves until the new one is up."
+    if is_replaced(rayservice):
+        return (
+            f"KubeRay replaces the Ray cluster of {where}; the old one serves until the new one is up. Changes and "
+            "deletions of sessions wait until then."
+        )
     if ready.get("status") == "True":
         return ""
     why = f"{ready.get('reason')}: {ready.get('message')}"
