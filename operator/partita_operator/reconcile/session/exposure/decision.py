@@ -60,21 +60,25 @@ def expose(world: SessionWorld) -> Exposure:
         left = object_changes((), exposure.objects) if exposure is not None else ()
         return replace(of_engine, finding=_without_service(world.session), actions=left)
     if exposure is None:
-        return _addresses_before(world) or of_engine
+        return _addresses_before(world) or Exposure()
     if is_reserved(world.session) or service_name(world.session) in exposure.taken:
         left = object_changes((), [found for found in exposure.objects if found["kind"] in PUBLIC_KINDS])
         return replace(of_engine, finding=_taken(world.session), actions=left)
     there = service_name(world.session) in map(object_name, exposure.objects)
     if not there:
         finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
-        # With the Service's URL from its first write on, no client reads a URL that changes with the next pass.
-        written = exposure.backend is not None and not exposure.problem
-        url = _service_url(world.session) if written else of_engine.url
-        return replace(of_engine, url=url, finding=_failed(exposure) or finding, actions=_changes(world, exposure))
+        # A client that reads a URL keeps it, so there is none before the Service is written.
+        written = _service_url(world.session) if exposure.backend is not None else None
+        return replace(
+            of_engine,
+            url=of_engine.url if exposure.problem else written,
+            finding=_failed(exposure) or finding,
+            actions=_changes(world, exposure),
+        )
     public = public_address(world, exposure)
     actions = _changes(world, exposure, public)
     if not public.known and public.finding is None:
-        return replace(_addresses_before(world) or of_engine, actions=actions)
+        return replace(_addresses_before(world) or Exposure(), actions=actions)
     addresses = _addresses_of_service(world, exposure, of_engine)
     if public.url is not None:
         addresses = replace(addresses, url=public.url, cluster_url=addresses.url)
