@@ -7,6 +7,8 @@ more to start a process elsewhere.
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import ray
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 COORDINATORS: Final = 2
 _CHECK_SECONDS: Final = 5.0
 _DESERTED_CHECKS: Final = 12
-"""After so many checks without a frontend the coordinator ends."""
+"""After so many checks without a frontend on its node the coordinator ends."""
 _ANSWER_SECONDS: Final = 5.0
 """How long a frontend waits for a coordinator, which may have to start."""
 _OTHERS_SECONDS: Final = 0.5
@@ -50,21 +52,22 @@ class _CoordinatorActor:
         self._watching: asyncio.Task[None] | None = None
         self._asked = False
 
-    async def state(self) -> CoordinatorState:
-        """Where it listens, and whether frontends use it. Frontends ask every few seconds."""
-        self._asked = True
+    async def state(self, node: str) -> CoordinatorState:
+        """Where it listens, and whether frontends use it. It stays while frontends of its `node` ask."""
+        self._asked = self._asked or node == self._node
         if self._starting is None:
             self._starting = asyncio.create_task(self._server.start(ray.util.get_node_ip_address()))
             self._watching = asyncio.create_task(self._end_when_deserted())
         return CoordinatorState(await self._starting, not self._server.deserted, self._node)
 
     async def _end_when_deserted(self) -> None:
+        """End without a frontend on this node: Ray's autoscaler would never see the node as idle."""
         checks = 0
         while checks < _DESERTED_CHECKS:
             await asyncio.sleep(_CHECK_SECONDS)
-            checks = 0 if self._asked or not self._server.deserted else checks + 1
+            checks = 0 if self._asked else checks + 1
             self._asked = False
-        logger.info("no frontend is left; the coordinator ends")
+        logger.info("no frontend is left on this node; the coordinator ends")
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
@@ -80,13 +83,17 @@ class ActorCoordinatorFinder:
         self._actors: dict[int, ActorHandle[Any]] = {}
         self._states: dict[int, CoordinatorState] = {}
         """What the actors have answered last."""
+        self._last_answers: dict[int, CoordinatorState] = {}
+        self._unanswered = False
+        """Whether no coordinator answered the last call of `find`."""
         self._obtaining: asyncio.Task[None] | None = None
 
     async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
         """The coordinator to use, as `CoordinatorFinder` says."""
         if len(self._actors) < COORDINATORS:
             await self._obtain()
-        answers = await self._answers(lost)
+        self._last_answers = answers = await self._answers(lost)
+        self._unanswered = not answers
         if not answers:
             raise LookupError(f"no coordinator of {self._session_key} answers")
         return min(answers.items(), key=lambda answer: (not answer[1].active, answer[0]))[1]
@@ -96,65 +103,81 @@ class ActorCoordinatorFinder:
         loop = asyncio.get_running_loop()
         until = loop.time() + _ANSWER_SECONDS
         answers: dict[int, CoordinatorState] = {}
-        asked = {asyncio.create_task(self._ask(number)): number for number in self._actors}
-        while asked and loop.time() < until:
-            answered, _ = await asyncio.wait(asked, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-            for number, state in [(asked.pop(task), task.result()) for task in answered]:
-                if state is not None:
-                    self._states[number] = answers[number] = state
-                    until = min(until, loop.time() + _OTHERS_SECONDS)
-            if answers and all(self._address(number) == lost for number in asked.values()):
-                break
-        for task in asked:
-            task.cancel()
+        asked = {asyncio.create_task(self._ask(*known)): known[0] for known in self._actors.items()}
+        try:
+            while asked and loop.time() < until:
+                answered, _ = await asyncio.wait(
+                    asked, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+                for number, state in [(asked.pop(task), task.result()) for task in answered]:
+                    if state is not None:
+                        self._states[number] = answers[number] = state
+                        until = min(until, loop.time() + _OTHERS_SECONDS)
+                if answers and all(self._address(number) == lost for number in asked.values()):
+                    break
+        finally:
+            for task in asked:
+                task.cancel()
         return answers
 
-    async def _ask(self, number: int) -> CoordinatorState | None:
+    async def _ask(self, number: int, actor: ActorHandle[Any]) -> CoordinatorState | None:
         try:
-            state: CoordinatorState = await self._actors[number].state.remote()
+            state: CoordinatorState = await actor.state.remote(self._node if self._keeps(number) else "")
         except ray.exceptions.ActorUnavailableError:
             return None
         except ray.exceptions.RayError as error:
             logger.info("%s is away: %s", coordinator_name(self._session_key, number), error)
-            self._actors.pop(number, None)
-            self._states.pop(number, None)
+            if self._actors.get(number) is actor:
+                del self._actors[number]
+                self._states.pop(number, None)
             return None
         return state
+
+    def _keeps(self, number: int) -> bool:
+        """Whether the coordinator is to stay: not if it is a second one on a node, made while the first one hung."""
+        own, others = self._last_answers.get(number), self._last_answers.items()
+        return own is None or all(other >= number or state.node != own.node for other, state in others)
 
     def _address(self, number: int) -> PeerAddress | None:
         state = self._states.get(number)
         return None if state is None else state.address
 
     async def _obtain(self) -> None:
-        """Obtain the handle of a coordinator in a thread. Waits for it only if there is no other one.
+        """Obtain the missing handles in a thread. Waits for them only if there are none.
 
         Ray's calls for this block for as long as the head is away.
         """
         if self._obtaining is None or self._obtaining.done():
-            number = next(number for number in range(COORDINATORS) if number not in self._actors)
             nodes = [state.node for state in self._states.values()]
-            may_make = not self._actors or (bool(nodes) and self._node not in nodes)
-            self._obtaining = asyncio.create_task(self._obtained(number, may_make))
+            elsewhere = bool(nodes) and self._node not in nodes
+            self._obtaining = asyncio.create_task(self._obtained(may_make=elsewhere or self._unanswered))
         if not self._actors:
             await asyncio.wait([self._obtaining], timeout=_ANSWER_SECONDS)
 
-    async def _obtained(self, number: int, may_make: bool) -> None:
-        obtain = self._make if may_make else self._get
+    async def _obtained(self, may_make: bool) -> None:
+        missing = [number for number in range(COORDINATORS) if number not in self._actors]
         try:
-            self._actors[number] = await asyncio.to_thread(obtain, coordinator_name(self._session_key, number))
+            self._actors |= await asyncio.to_thread(self._found_or_made, missing, may_make)
         except (ray.exceptions.RayError, ValueError) as error:
-            logger.debug("there is no coordinator %d: %s", number, error)
+            logger.info("Ray does not give the coordinators of %s: %s", self._session_key, error)
 
-    def _get(self, name: str) -> ActorHandle[Any]:
-        """The actor with this name. Raises ValueError if there is none."""
-        return ray.get_actor(name, namespace=NAMESPACE)
+    def _found_or_made(self, missing: Sequence[int], may_make: bool) -> dict[int, ActorHandle[Any]]:
+        """The `missing` actors that exist; one more is made if there is none at all, or if it `may_make` one."""
+        found: dict[int, ActorHandle[Any]] = {}
+        for number in missing:
+            with suppress(ValueError):  # there is none
+                found[number] = ray.get_actor(coordinator_name(self._session_key, number), namespace=NAMESPACE)
+        absent = [number for number in missing if number not in found]
+        if absent and (may_make or len(absent) == COORDINATORS):
+            found[absent[0]] = self._make(absent[0])
+        return found
 
-    def _make(self, name: str) -> ActorHandle[Any]:
-        """The actor with this name, which starts on this node if there is none."""
+    def _make(self, number: int) -> ActorHandle[Any]:
+        """This coordinator, which starts on this node if there is none."""
         actor: ActorHandle[Any] = (
             ray.remote(_CoordinatorActor)
             .options(
-                name=name,
+                name=coordinator_name(self._session_key, number),
                 namespace=NAMESPACE,
                 lifetime="detached",
                 get_if_exists=True,
@@ -163,4 +186,5 @@ class ActorCoordinatorFinder:
             )
             .remote(self._session_key, self._kind)
         )
+        actor.state.remote(self._node)  # so that it ends without frontends, also if this one ends now
         return actor

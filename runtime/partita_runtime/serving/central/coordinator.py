@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 _MEASURE_TICKS: Final = 2
 _UNMEASURED_TICKS: Final = 4
-"""A restarted coordinator waits this long for all frontends to connect, before it reports for the whole session."""
+"""After the first frontend a coordinator waits this long for the others, before it reports for the whole session."""
 
 
 class PlanCoordinator:
@@ -173,6 +173,8 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
             connection.plan.leave(connection.frontend)
             if not connection.plan.shared:
                 self._plans.remove(connection.plan)
+        if self.deserted:
+            self._aggregator = MetricsAggregator(self._session_key, now_micros())
 
     def _take(self, stream: MessageStream[CoordinatorMessage], message: CoordinatorMessage) -> None:
         match message:
@@ -208,7 +210,7 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
         ticks = 0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            ticks += 1
+            ticks = 0 if self.deserted else ticks + 1
             try:
                 self._tick(measure=ticks >= _UNMEASURED_TICKS and ticks % _MEASURE_TICKS == 0)
             except Exception:

@@ -127,6 +127,27 @@ async def test_frontends_leave_a_coordinator_that_the_others_do_not_use(monkeypa
             assert (await post(running))[0] == 200
 
 
+async def test_a_coordinator_that_takes_over_again_counts_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_link, "_CHECK_SECONDS", 0.1)
+    app = shared()
+    async with local_coordinator(app) as second, two_frontends(app) as (first, one, _):
+        assert first.server is not None
+        assert second.server is not None
+        address, servers = first.address, (first.server, second.server)
+
+        async def answered(requests: int) -> None:
+            for _ in range(requests):
+                assert (await post(one))[0] == 200
+            await until(lambda: one.session.total.outcomes.total() == requests, "the coordinator has counted them")
+
+        await answered(5)
+        first.lead_to(second.address, active=True)
+        await until(lambda: servers[0].deserted and one.session.ready, "the second coordinator is used")
+        first.lead_to(address, active=True)
+        await until(lambda: servers[1].deserted and one.session.ready, "the first coordinator is used")
+        await answered(2)
+
+
 async def test_a_frontend_is_lost_and_the_other_continues() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
