@@ -7,7 +7,6 @@ import os
 import signal
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from partita_runtime.serving.standby import IDLE
 pytestmark = pytest.mark.ray
 
 RATE = 20.0
-ON_EMULATED = replace(OPTIONS, frontend_resources={f"partita-pool-{EMULATED}": 0.1})
+ON_EMULATED = OPTIONS.model_copy(update={"frontend_resources": {f"partita-pool-{EMULATED}": 0.1}})
 
 
 def loaded(deployment: Deployment, app: Application, try_again: bool = False, rate: float = RATE) -> Loading:
