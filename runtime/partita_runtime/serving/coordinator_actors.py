@@ -149,8 +149,9 @@ class ActorCoordinatorFinder:
         """
         if self._obtaining is None or self._obtaining.done():
             nodes = [state.node for state in self._states.values()]
-            elsewhere = bool(nodes) and self._node not in nodes
-            self._obtaining = asyncio.create_task(self._obtained(may_make=elsewhere or self._unanswered))
+            # One that has never answered may still start.
+            may_make = bool(nodes) and (self._unanswered or self._node not in nodes)
+            self._obtaining = asyncio.create_task(self._obtained(may_make))
         if not self._actors:
             await asyncio.wait([self._obtaining], timeout=_ANSWER_SECONDS)
 
