@@ -5,6 +5,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,8 @@ def test_nodes_without_a_record_are_stopped(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, name, lambda _: None)
     marked = {**os.environ, **node_cluster.MARKER.environment(state_dir)}
     kubelet = spawn(["sleep", "3600"], log=tmp_path / "log", environment=marked, dies_with_parent=True)
+    while Path(f"/proc/{kubelet.pid}/comm").read_text() != "sleep\n":  # until then its environment may be empty
+        time.sleep(0.01)
 
     node_cluster.stop_nodes(state_dir, print)
 
