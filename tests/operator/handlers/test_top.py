@@ -51,15 +51,24 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in shown:
             assert time.monotonic() < deadline, f"{text!r} is not shown: {shown[-3000:]}"
-            with contextlib.suppress(BlockingIOError):
-                shown += os.read(self._ours, 65536).decode(errors="replace")
-                continue
-            time.sleep(0.05)
+            shown += self._read()
 
     def interrupt(self) -> int:
         """Send Ctrl-C. Returns the exit code."""
         self._process.send_signal(signal.SIGINT)
-        return self._process.wait(PATIENCE_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._process.poll() is None:  # a process cannot end while it waits for a full terminal to be read
+            assert time.monotonic() < deadline, "it does not end"
+            self._read()
+        return self._process.returncode
+
+    def _read(self) -> str:
+        """What it has written since, after a moment if that is nothing yet."""
+        try:
+            return os.read(self._ours, 65536).decode(errors="replace")
+        except OSError:  # nothing is written, or the process has ended
+            time.sleep(0.05)
+            return ""
 
     def close(self) -> None:
         """Kill the process."""
