@@ -188,7 +188,10 @@ class KubeRayEngine:
             remarks += pod_remarks(pods, datetime.now(UTC), replaced)
         return replace(
             status,
-            frontend_ready=status.frontend_ready and is_ready(found.rayservice),
+            # Without a cluster that serves there is no Service for clients yet.
+            frontend_ready=status.frontend_ready
+            and is_ready(found.rayservice)
+            and bool(serving_cluster(found.rayservice)),
             message=message,
             remarks=(*status.remarks, *remarks),
         )
