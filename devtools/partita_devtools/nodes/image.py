@@ -53,8 +53,6 @@ def build_image(
         report=report,
         usual_s=240,
     )
-    # Layers of the image that had this tag before are 6 GB; those of the new one stay, for the next build.
-    run_logged([*buildah, "rmi", "--prune"], phase="removing earlier images", log=log, report=report)
     archive.unlink(missing_ok=True)
     run_logged(
         [*buildah, "push", tag, f"docker-archive:{archive}:{tag}"],
