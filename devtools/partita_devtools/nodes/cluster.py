@@ -73,8 +73,7 @@ class NodeCluster:
             container_runtime.import_image(node, self.control_plane.binaries, archive)
 
         with ThreadPoolExecutor(cpu_count()) as threads:
-            for imported in [threads.submit(import_into, node) for node in self.nodes]:
-                imported.result()
+            list(threads.map(import_into, self.nodes))
 
 
 def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binaries, report: Report) -> NodeCluster:
