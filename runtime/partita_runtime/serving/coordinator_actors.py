@@ -84,8 +84,7 @@ class ActorCoordinatorFinder:
         self._states: dict[int, CoordinatorState] = {}
         """What the actors have answered last."""
         self._last_answers: dict[int, CoordinatorState] = {}
-        self._unanswered = False
-        """Whether no coordinator answered the last call of `find`."""
+        """Of the last call of `find`."""
         self._obtaining: asyncio.Task[None] | None = None
 
     async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
@@ -93,7 +92,6 @@ class ActorCoordinatorFinder:
         if len(self._actors) < COORDINATORS:
             await self._obtain()
         self._last_answers = answers = await self._answers(lost)
-        self._unanswered = not answers
         if not answers:
             raise LookupError(f"no coordinator of {self._session_key} answers")
         return min(answers.items(), key=lambda answer: (not answer[1].active, answer[0]))[1]
@@ -150,7 +148,7 @@ class ActorCoordinatorFinder:
         if self._obtaining is None or self._obtaining.done():
             nodes = [state.node for state in self._states.values()]
             # One that has never answered may still start.
-            may_make = bool(nodes) and (self._unanswered or self._node not in nodes)
+            may_make = bool(nodes) and (not self._last_answers or self._node not in nodes)
             self._obtaining = asyncio.create_task(self._obtained(may_make))
         if not self._actors:
             await asyncio.wait([self._obtaining], timeout=_ANSWER_SECONDS)

@@ -68,10 +68,10 @@ def expose(world: SessionWorld) -> Exposure:
     if not there:
         finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
         # A client that reads a URL keeps it, so there is none before the Service is written.
-        written = _service_url(world.session) if exposure.backend is not None else None
+        url = _service_url(world.session) if exposure.backend is not None else None
         return replace(
             of_engine,
-            url=of_engine.url if exposure.problem else written,
+            url=of_engine.url if exposure.problem else url,
             finding=_failed(exposure) or finding,
             actions=_changes(world, exposure),
         )
