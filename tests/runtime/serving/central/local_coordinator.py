@@ -28,6 +28,11 @@ class LocalCoordinator:
             raise LookupError("there is no coordinator")
         return self._address
 
+    @property
+    def running(self) -> CoordinatorServer:
+        assert self.server is not None, "it was killed"
+        return self.server
+
     async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
         return CoordinatorState(self.address, self._active, node="node")
 

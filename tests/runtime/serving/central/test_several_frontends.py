@@ -117,11 +117,9 @@ async def test_frontends_leave_a_coordinator_that_the_others_do_not_use(monkeypa
     monkeypatch.setattr(coordinator_link, "_CHECK_SECONDS", 0.1)
     app = shared()
     async with local_coordinator(app) as used, two_frontends(app) as (left, one, other):
-        assert left.server is not None
-        assert used.server is not None
         left.lead_to(used.address, active=True)
-        await until(lambda: left.server.deserted, "no frontend uses the first coordinator")
-        await until(lambda: [len(plan) for plan in used.server.plans] == [2], "both use the second one")
+        await until(lambda: left.running.deserted, "no frontend uses the first coordinator")
+        await until(lambda: [len(plan) for plan in used.running.plans] == [2], "both use the second one")
         for running in (one, other):
             await until(lambda running=running: running.session.ready, "it serves")
             assert (await post(running))[0] == 200
@@ -130,19 +128,19 @@ async def test_frontends_leave_a_coordinator_that_the_others_do_not_use(monkeypa
 async def test_a_coordinator_that_takes_over_again_counts_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_link, "_CHECK_SECONDS", 0.1)
     app = shared()
-    async with local_coordinator(app) as second, two_frontends(app) as (first, one, _):
-        assert first.server is not None
-        assert second.server is not None
-        address, servers = first.address, (first.server, second.server)
+    async with local_coordinator(app) as second, two_frontends(app) as (first, one, other):
+        address, servers = first.address, (first.running, second.running)
 
         async def answered(requests: int) -> None:
             for _ in range(requests):
                 assert (await post(one))[0] == 200
-            await until(lambda: one.session.total.outcomes.total() == requests, "the coordinator has counted them")
+            # The other frontend knows of them only by the coordinator.
+            await until(lambda: other.session.total.outcomes.total() == requests, "the coordinator has counted them")
 
         await answered(5)
         first.lead_to(second.address, active=True)
         await until(lambda: servers[0].deserted and one.session.ready, "the second coordinator is used")
+        await until(lambda: other.session.total.outcomes.total() == 0, "the second coordinator reports")
         first.lead_to(address, active=True)
         await until(lambda: servers[1].deserted and one.session.ready, "the first coordinator is used")
         await answered(2)
@@ -159,8 +157,7 @@ async def test_a_frontend_is_lost_and_the_other_continues() -> None:
         one.session.close()
         gates[0].open.set()
         assert (await answer)[0] == 200
-        assert coordinator.server is not None
-        (plan,) = coordinator.server.plans
+        (plan,) = coordinator.running.plans
         await until(lambda: len(plan) == 1, "the coordinator has forgotten the one that died")
         lost.cancel()
 
@@ -273,5 +270,4 @@ async def test_the_coordinator_disconnects_from_misbehaving_peers(messages: list
             stream.send(message.model_copy(update={"token": address.token}) if right else message)
         await until(lambda: peer.is_lost, "the coordinator closes the stream")
         await until(lambda: well_behaved.messages, "others are registered as before")
-        assert coordinator.server is not None
-        assert [len(plan) for plan in coordinator.server.plans] == [1]
+        assert [len(plan) for plan in coordinator.running.plans] == [1]
