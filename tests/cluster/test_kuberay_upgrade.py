@@ -23,7 +23,7 @@ from tests.cluster.steady_load import NAME, ended_load, start_load
 from tests.cluster.test_path_on_nodes import IMAGE, KUBECONFIG, OF_ANOTHER_CLUSTER, PATIENCE_SECONDS, is_ready
 from tests.operator.engines.kuberay.kuberay_operator import running_kuberay
 from tests.operator.kube.exposure.gateway_api import gateway, gateway_api, listener
-from tests.operator.kube.exposure.traefik import LIVE, classes, live, program, traefik
+from tests.operator.kube.exposure.traefik import LIVE, Proxy, classes, live, program, traefik
 from tests.operator.kubectl import Json, Kubectl, eventually, reason
 
 from partita_devtools.machine.ports import free_ports
@@ -32,6 +32,8 @@ GATEWAY_PORT = 80
 """Of KubeRay's Gateways."""
 GATEWAY_CLIENTS = "gateway-load"
 HOST, GRPC_HOST = "first.example.com", "grpc.example.com"
+CHANGE = pool(podTemplate={"env": [{"name": "TZ", "value": "UTC"}]})
+"""Of the pods of the pool, which needs another Ray cluster."""
 STRATEGY = {
     "type": "NewClusterWithIncrementalUpgrade",
     "clusterUpgradeOptions": {
@@ -46,7 +48,6 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not KUBECONFIG.exists(), reason=f"no cluster with nodes ({KUBECONFIG}): make cluster"),
-    pytest.mark.skipif(bool(OF_ANOTHER_CLUSTER), reason="Traefik runs beside the nodes"),
 ]
 
 
@@ -83,12 +84,7 @@ def traefik_address(users: Kubectl) -> str:
 async def public_address_answers(session: Json) -> None:
     """Waits until clients outside reach the session, over HTTP and gRPC."""
     path = f"/{session['metadata']['namespace']}/{session['metadata']['name']}/v2/health/ready"
-
-    def status() -> int:
-        with httpx.Client(trust_env=False) as client:
-            return client.get(f"http://127.0.0.1:{GATEWAY_PORT}{path}", headers={"host": HOST}).status_code
-
-    await eventually(status, lambda status: status == httpx.codes.OK)
+    await eventually(lambda: Proxy(GATEWAY_PORT).get(HOST, path), lambda got: got.status_code == httpx.codes.OK)
     await eventually(lambda: live(GATEWAY_PORT, GRPC_HOST), lambda answer: answer == LIVE)
 
 
@@ -98,10 +94,6 @@ def new_share(users: Kubectl) -> int:
     assert service is not None
     percent: int = (service["status"].get("pendingServiceStatus") or {}).get("trafficRoutedPercent") or 0
     return percent
-
-
-CHANGE = pool(podTemplate={"env": [{"name": "TZ", "value": "UTC"}]})
-"""Of the pods of the pool, which needs another Ray cluster."""
 
 
 async def test_a_new_ray_cluster_takes_all_clients_at_once(users_of_new_clusters: Kubectl) -> None:
@@ -119,6 +111,7 @@ async def test_a_new_ray_cluster_takes_all_clients_at_once(users_of_new_clusters
     assert [*answers] == ["200"], "no request is lost"
 
 
+@pytest.mark.skipif(bool(OF_ANOTHER_CLUSTER), reason="Traefik runs beside the nodes")
 async def test_clients_move_to_another_ray_cluster_in_steps(users: Kubectl) -> None:
     watch, patient = Watch(users), session("first", 5)
     patient["spec"]["slo"]["latencyMs"] = 10_000  # two Ray clusters share the machine for a while

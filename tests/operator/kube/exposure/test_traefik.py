@@ -1,23 +1,20 @@
 """Clients reach a session through a real ingress controller and a real implementation of the Gateway API."""
 
 import socket
-import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from uuid import uuid4
 
 import grpc
-import httpx
 import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kube.exposure.gateway_api import gateway, gateway_api, listener
 from tests.operator.kube.exposure.sessions import SELECTOR, exposed, serves
-from tests.operator.kube.exposure.traefik import ADDRESS, LIVE, METHOD, classes, live, program, run_pod, traefik
+from tests.operator.kube.exposure.traefik import ADDRESS, LIVE, METHOD, Proxy, classes, live, program, run_pod, traefik
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, session
 
 from partita_devtools.machine.ports import free_ports
@@ -80,32 +77,6 @@ async def grpc_server() -> tuple[grpc.aio.Server, int]:
     port = server.add_insecure_port(f"{machine_address()}:0")
     await server.start()
     return server, port
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """A port of the proxy, and the authority of its certificates if it has TLS."""
-
-    port: int
-    authority: Path | None = None
-
-    def get(self, host: str, path: str) -> httpx.Response:
-        """The answer to a client that has found the proxy by the host's name."""
-        trusted = ssl.create_default_context(cafile=self.authority) if self.authority is not None else False
-        scheme = "https" if self.authority is not None else "http"
-        with httpx.Client(trust_env=False, verify=trusted) as client:
-            url = f"{scheme}://127.0.0.1:{self.port}{path}"
-            return client.get(url, headers={"host": host}, extensions={"sni_hostname": host})
-
-    async def leads_to(self, host: str, path: str) -> None:
-        """Waits until the session answers, with the path as the client sent it."""
-        await eventually(partial(self._answer, host, path), lambda answer: answer == path)
-
-    def _answer(self, host: str, path: str) -> str:
-        try:
-            return self.get(host, path).text
-        except httpx.ConnectError as error:  # the certificate is still Traefik's own
-            return str(error)
 
 
 async def test_clients_reach_a_session_through_traefik(

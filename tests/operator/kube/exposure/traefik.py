@@ -2,14 +2,18 @@
 
 import json
 import os
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
-from tests.operator.kubectl import Json, Kubectl
+from tests.operator.kubectl import Json, Kubectl, eventually
 
 PROGRAM_VARIABLE = "PARTITA_TRAEFIK"
 """The program of Traefik 3.7."""
@@ -84,6 +88,32 @@ def run_pod(namespace: Kubectl, labels: dict[str, str], address: str) -> None:
     )
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
     namespace("patch", "pod", "ray", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A port of the proxy, and the authority of its certificates if it has TLS."""
+
+    port: int
+    authority: Path | None = None
+
+    def get(self, host: str, path: str) -> httpx.Response:
+        """The answer to a client that has found the proxy by the host's name."""
+        trusted = ssl.create_default_context(cafile=self.authority) if self.authority is not None else False
+        scheme = "https" if self.authority is not None else "http"
+        with httpx.Client(trust_env=False, verify=trusted) as client:
+            url = f"{scheme}://127.0.0.1:{self.port}{path}"
+            return client.get(url, headers={"host": host}, extensions={"sni_hostname": host})
+
+    async def leads_to(self, host: str, path: str) -> None:
+        """Waits until the session answers, with the path as the client sent it."""
+        await eventually(partial(self._answer, host, path), lambda answer: answer == path)
+
+    def _answer(self, host: str, path: str) -> str:
+        try:
+            return self.get(host, path).text
+        except httpx.ConnectError as error:  # the certificate is still Traefik's own
+            return str(error)
 
 
 def live(port: int, host: str) -> bytes:
