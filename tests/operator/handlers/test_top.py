@@ -59,14 +59,15 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._process.poll() is None:  # a process cannot end while it waits for a full terminal to be read
             assert time.monotonic() < deadline, "it does not end"
-            self._read()
+            with contextlib.suppress(OSError):  # it has ended
+                self._read()
         return self._process.returncode
 
     def _read(self) -> str:
         """What it has written since, after a moment if that is nothing yet."""
         try:
             return os.read(self._ours, 65536).decode(errors="replace")
-        except OSError:  # nothing is written, or the process has ended
+        except BlockingIOError:
             time.sleep(0.05)
             return ""
 
