@@ -34,6 +34,8 @@ _ANSWER_SECONDS: Final = 5.0
 """How long a frontend waits for a coordinator, which may have to start."""
 _OTHERS_SECONDS: Final = 0.5
 """How long a frontend waits for another coordinator after one has answered."""
+_HUNG_SECONDS: Final = 10.0
+"""After so long without an answer of any coordinator, a frontend makes one more, also on a node that has one."""
 
 
 def coordinator_name(session_key: str, number: int) -> str:
@@ -85,6 +87,8 @@ class ActorCoordinatorFinder:
         """What the actors have answered last."""
         self._last_answers: dict[int, CoordinatorState] = {}
         """Of the last call of `find`."""
+        self._answered_at = 0.0
+        """When a coordinator answered last, on the event loop's clock (seconds)."""
         self._obtaining: asyncio.Task[None] | None = None
 
     async def find(self, lost: PeerAddress | None = None) -> CoordinatorState:
@@ -110,6 +114,7 @@ class ActorCoordinatorFinder:
                 for number, state in [(asked.pop(task), task.result()) for task in answered]:
                     if state is not None:
                         self._states[number] = answers[number] = state
+                        self._answered_at = loop.time()
                         until = min(until, loop.time() + _OTHERS_SECONDS)
                 if answers and all(self._address(number) == lost for number in asked.values()):
                     break
@@ -147,8 +152,9 @@ class ActorCoordinatorFinder:
         """
         if self._obtaining is None or self._obtaining.done():
             nodes = [state.node for state in self._states.values()]
+            hung = asyncio.get_running_loop().time() > self._answered_at + _HUNG_SECONDS
             # One that has never answered may still start.
-            may_make = bool(nodes) and (not self._last_answers or self._node not in nodes)
+            may_make = bool(nodes) and (hung or self._node not in nodes)
             self._obtaining = asyncio.create_task(self._obtained(may_make))
         if not self._actors:
             await asyncio.wait([self._obtaining], timeout=_ANSWER_SECONDS)
@@ -181,7 +187,8 @@ class ActorCoordinatorFinder:
                 lifetime="detached",
                 get_if_exists=True,
                 num_cpus=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(self._node, soft=True),
+                # With soft=True, Ray puts an actor without resources on another node as often as not.
+                scheduling_strategy=NodeAffinitySchedulingStrategy(self._node, soft=False),
             )
             .remote(self._session_key, self._kind)
         )

@@ -119,6 +119,13 @@ def test_the_directory_is_on_the_head_so_that_other_nodes_can_be_idle(deployment
     assert [deployment.actor("partita-directory")["node_id"]] == heads(deployment)
 
 
+def test_a_coordinator_is_on_the_node_of_its_frontends(deployment: Deployment) -> None:
+    """It ends without a frontend there."""
+    deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
+    frontends = {r["node_id"] for r in deployment.replicas() if r["application"].endswith(f".{SHARED.name}.frontend")}
+    assert {coordinator(deployment, SHARED)["node_id"]} == frontends
+
+
 def test_a_killed_directory_loses_no_request(deployment: Deployment) -> None:
     before = deployment.actor("partita-directory")["pid"]
     loading = loaded(deployment, FAILING)
@@ -207,6 +214,7 @@ def test_frontends_on_two_nodes_have_a_second_coordinator_which_takes_over(deplo
         )
         all_answered(loading.stop())
         assert len({actor["node_id"] for actor in both()}) == 2
+    deployment.remove(lambda application: f".{APART.name}." in application)
 
 
 def test_a_killed_frontend_does_not_stop_the_other_frontend(deployment: Deployment) -> None:
