@@ -5,9 +5,7 @@ coordinator that was restarted learns everything again once they have connected.
 """
 
 import asyncio
-import hmac
 import logging
-import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from partita_runtime.serving.central.messages import (
 from partita_runtime.serving.central.metrics_aggregator import MetricsAggregator, Scheduled
 from partita_runtime.serving.central.shared_plan import SharedPlan
 from partita_runtime.serving.dispatch.scheduler import Alarm, now_micros
+from partita_runtime.serving.transport.reception import Reception
 from partita_runtime.serving.transport.streams import MessageStream, Receiver
 from partita_runtime.serving.transport.transport import TCP, Listening, Transport
 from partita_runtime.serving.transport.wire import Array, PeerAddress, WireError
@@ -106,7 +105,7 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
     def __init__(self, session_key: str, transport: Transport = TCP) -> None:
         self._session_key = session_key
         self._transport = transport
-        self._token = secrets.token_hex(16)
+        self._reception = Reception()
         self._connections: dict[MessageStream[CoordinatorMessage], _FrontendConnection] = {}
         self._plans: list[PlanCoordinator] = []
         self._aggregator = MetricsAggregator(session_key, now_micros())
@@ -115,9 +114,9 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
 
     async def start(self, host: str) -> PeerAddress:
         """Listen, by TCP on a free port of `host`; the address to connect to."""
-        self._listening = await self._transport.listen(host, lambda: MessageStream(COORDINATOR_DIALECT, self))
+        self._listening = await self._transport.listen(host, lambda: self._reception.stream(COORDINATOR_DIALECT, self))
         self._ticking = asyncio.create_task(self._tick_forever())
-        return PeerAddress(host=self._listening.host, port=self._listening.port, token=self._token)
+        return PeerAddress(host=self._listening.host, port=self._listening.port, token=self._reception.token)
 
     async def stop(self) -> None:
         """Close everything."""
@@ -139,12 +138,10 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
         return [plan.shared for plan in self._plans]
 
     def admit(self, stream: MessageStream[CoordinatorMessage], message: CoordinatorMessage) -> None:
-        """Frontends must register with the coordinator's token, once."""
+        """Frontends must register, once."""
         connection = self._connections.get(stream)
         match message:
-            case Register() | RegisterReporter() if connection is None and hmac.compare_digest(
-                message.token, self._token
-            ):
+            case Register() | RegisterReporter() if connection is None:
                 if isinstance(message, RegisterReporter) and message.session != self._session_key:
                     raise WireError(f"this is the coordinator of {self._session_key}, not of {message.session}")
             case FrontendEvents() if connection is not None and not connection.is_reporter:

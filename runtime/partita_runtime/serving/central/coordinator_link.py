@@ -49,7 +49,7 @@ class CoordinatorFinder(Protocol):
 class CoordinatorListener(Protocol):
     """Receives what the coordinator sends; called on the event loop."""
 
-    def introduction(self, token: str) -> CoordinatorMessage:
+    def introduction(self) -> CoordinatorMessage:
         """The first message of a connection."""
 
     def heard(self, message: CoordinatorMessage) -> None:
@@ -118,7 +118,7 @@ class CoordinatorLink(Receiver[CoordinatorMessage]):
                 logger.info("the coordinator is away: %s", error)
             else:
                 self._stream, self._silent_ticks = stream, 0
-                stream.send(self._listener.introduction(address.token))
+                stream.send(self._listener.introduction())
                 await self._lost_or_left(stream, address)
             await asyncio.sleep(_RETRY_SECONDS)
 

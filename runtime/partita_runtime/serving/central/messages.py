@@ -133,7 +133,6 @@ class Register(WireModel):
     """First message of a frontend on a stream for scheduling. A frontend has one such stream for each plan."""
 
     kind: Literal["register"] = "register"
-    token: Name
     frontend: Name
     """Id of the frontend's dispatcher, which replicas answer to."""
     plan: SchedulingPlan
@@ -202,7 +201,6 @@ class RegisterReporter(WireModel):
     """First message of a frontend on its stream for metrics."""
 
     kind: Literal["register_reporter"] = "register_reporter"
-    token: Name
     session: str
 
 

@@ -62,9 +62,9 @@ class MetricsReporter:
         self._meter.unreported = None
         self._link.close()
 
-    def introduction(self, token: str) -> RegisterReporter:
+    def introduction(self) -> RegisterReporter:
         """Registers for this session (`coordinator_link.CoordinatorListener`)."""
-        return RegisterReporter(token=token, session=self._session_key)
+        return RegisterReporter(session=self._session_key)
 
     def heard(self, message: CoordinatorMessage) -> None:
         """Takes the metrics of the whole session."""

@@ -237,9 +237,9 @@ class RemoteScheduler:
 
     # What the coordinator sends (coordinator_link.CoordinatorListener).
 
-    def introduction(self, token: str) -> Register:
+    def introduction(self) -> Register:
         """Registers for this plan."""
-        return Register(token=token, frontend=self._name, plan=self._plan, next_batch=self._next_batch)
+        return Register(frontend=self._name, plan=self._plan, next_batch=self._next_batch)
 
     def heard(self, message: CoordinatorMessage) -> None:
         """The coordinator has registered this frontend, or has decided."""

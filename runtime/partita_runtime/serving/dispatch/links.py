@@ -118,7 +118,7 @@ class Links:
         replica = link.replica
         try:
             link.stream = await connect(replica.address, STAGE_DIALECT, link, self._transport)
-            link.stream.send(Hello(token=replica.address.token, frontend=self._frontend))
+            link.stream.send(Hello(frontend=self._frontend))
         except OSError as error:
             self._links.pop(replica.replica, None)
             logger.info("replica %s cannot be reached: %s", replica.replica, error)

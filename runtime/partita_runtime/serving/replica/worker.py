@@ -1,9 +1,7 @@
 """A stage's worker: receives batches over streams, runs one at a time, forwards the results. Independent of Ray."""
 
 import asyncio
-import hmac
 import logging
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,6 +12,7 @@ from typing import Final, NamedTuple
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
 from partita_runtime.serving.replica.vgpu import Vgpu
+from partita_runtime.serving.transport.reception import Reception
 from partita_runtime.serving.transport.streams import DEAD_PEER_SECONDS, MessageStream, Receiver, connect
 from partita_runtime.serving.transport.transport import TCP, Listening, Transport
 from partita_runtime.serving.transport.wire import (
@@ -61,7 +60,7 @@ class StageWorker:
         self._transport = transport
         self._built = built
         self._max_batch = max_batch
-        self._token = secrets.token_hex(16)
+        self._reception = Reception()
         self._vgpu = vgpu or Vgpu()
         self._own_vgpu = vgpu is None
         self._peers: dict[MessageStream[StageMessage], Hello] = {}
@@ -74,9 +73,9 @@ class StageWorker:
 
     async def start(self, host: str) -> PeerAddress:
         """Listen, by TCP on a free port of `host`; the address to announce."""
-        self._listening = await self._transport.listen(host, lambda: MessageStream(STAGE_DIALECT, self))
+        self._listening = await self._transport.listen(host, lambda: self._reception.stream(STAGE_DIALECT, self))
         self._vgpu.start()
-        return PeerAddress(host=self._listening.host, port=self._listening.port, token=self._token)
+        return PeerAddress(host=self._listening.host, port=self._listening.port, token=self._reception.token)
 
     def check_health(self) -> None:
         """Raises RuntimeError if no more batches will be run."""
@@ -107,9 +106,9 @@ class StageWorker:
             task.cancel()
 
     def admit(self, stream: MessageStream[StageMessage], message: StageMessage) -> None:
-        """Peers must send Hello with the replica's token first, and then only batches that fit the stage."""
+        """Peers must send Hello first, and then only batches that fit the stage."""
         match message:
-            case Hello() if stream not in self._peers and hmac.compare_digest(message.token, self._token):
+            case Hello() if stream not in self._peers:
                 return
             case RunBatch() if stream in self._peers:
                 check_tensors(message.tensors, self._built.inputs, self._max_batch)
@@ -222,7 +221,7 @@ class _Onward(Receiver[StageMessage]):
     async def open(self, address: PeerAddress, transport: Transport) -> None:
         """Connect to the next stage. Raises OSError if it cannot be reached."""
         self._stream = await connect(address, STAGE_DIALECT, self, transport)
-        self._stream.send(Hello(token=address.token))
+        self._stream.send(Hello())
 
     @property
     def is_open(self) -> bool:

@@ -75,6 +75,11 @@ class MessageStream(asyncio.BufferedProtocol, Generic[MessageT]):
             transport.writelines(chunks)
         return True
 
+    def introduce(self, token: str) -> None:
+        """Send the token of the process that this stream has connected to, before the first message."""
+        if self._transport is not None:
+            self._transport.write(token.encode())
+
     def close(self) -> None:
         """Close once all messages are sent."""
         if self._transport is not None:
@@ -102,10 +107,13 @@ class MessageStream(asyncio.BufferedProtocol, Generic[MessageT]):
         try:
             complete = self._decoder.received(nbytes)
             if complete is not None:
-                self._receiver.received(self, *complete)
+                self._deliver(*complete)
         except WireError as error:
             logger.warning("closing a stream: %s", error)
             self.close()
+
+    def _deliver(self, message: MessageT, tensors: list[Array]) -> None:
+        self._receiver.received(self, message, tensors)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
@@ -123,7 +131,9 @@ async def connect(
 ) -> MessageStream[MessageT]:
     """A stream to the process that listens at `address`. Raises OSError if it cannot be reached in time."""
     async with asyncio.timeout(seconds):
-        return await transport.connect(address, lambda: MessageStream(dialect, receiver))
+        stream = await transport.connect(address, lambda: MessageStream(dialect, receiver))
+    stream.introduce(address.token)
+    return stream
 
 
 def _notice_dead_peers(sock: socket.socket) -> None:

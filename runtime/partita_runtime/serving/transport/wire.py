@@ -25,7 +25,7 @@ MAX_REASON: Final = 2048
 _MAX_FIELD: Final = 200
 """Most characters of a field's path in an error: a peer may send any name."""
 
-_MAGIC: Final = b"PTA5"
+_MAGIC: Final = b"PTA6"
 """Begins every frame, and has the version of the protocol: one more after each change of a message."""
 _PREFIX: Final = struct.Struct("<4sIQ")
 
@@ -64,7 +64,7 @@ _Tensors = Annotated[tuple[TensorHeader, ...], Field(max_length=64)]
 
 
 class PeerAddress(WireModel):
-    """Where a process listens, and the token that a peer must send to it."""
+    """Where a process listens, and the token that a connection to it begins with."""
 
     host: Annotated[str, Field(max_length=1024)]
     """The address of its machine, or the name of an actor (`actor_calls`)."""
@@ -76,7 +76,6 @@ class Hello(WireModel):
     """First message on a connection to a replica."""
 
     kind: Literal["hello"] = "hello"
-    token: Name
     frontend: Name | None = None
     """Id of the frontend that connects; None for a replica, which only forwards batches."""
 

@@ -238,16 +238,15 @@ PLAN = shared().epoch.plan
 UNPLANNED = WorkerJoined("only", "p9", 0, "w", "n")
 ARRIVED = SubRequestArrived(1, "only", deadline=5, at=0)
 ARRIVED_ELSEWHERE = SubRequestArrived(1, "another", deadline=5, at=0)
-REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
+REGISTER = Register(frontend="s", plan=PLAN, next_batch=0)
 
 
 @pytest.mark.parametrize(
     "messages",
     [
-        pytest.param([REGISTER.model_copy(update={"token": "another"})], id="another token"),
         pytest.param([FrontendEvents(sent=0)], id="without a hello"),
         pytest.param([REGISTER, REGISTER], id="two hellos"),
-        pytest.param([RegisterReporter(token="right", session="default/another")], id="another session"),
+        pytest.param([RegisterReporter(session="default/another")], id="another session"),
         pytest.param(
             [REGISTER, FrontendEvents(sent=0, arrived=(ARRIVED_ELSEWHERE,))], id="a module that the plan lacks"
         ),
@@ -263,11 +262,10 @@ async def test_the_coordinator_disconnects_from_misbehaving_peers(messages: list
     async with local_coordinator(shared()) as coordinator:
         address, well_behaved, peer = coordinator.address, Peer(), Peer()
         other = await connect(address, COORDINATOR_DIALECT, well_behaved)
-        other.send(REGISTER.model_copy(update={"token": address.token, "frontend": "other"}))
+        other.send(REGISTER.model_copy(update={"frontend": "other"}))
         stream = await connect(address, COORDINATOR_DIALECT, peer)
         for message in messages:
-            right = getattr(message, "token", "") == "right"
-            stream.send(message.model_copy(update={"token": address.token}) if right else message)
+            stream.send(message)
         await until(lambda: peer.is_lost, "the coordinator closes the stream")
         await until(lambda: well_behaved.messages, "others are registered as before")
         assert [len(plan) for plan in coordinator.running.plans] == [1]

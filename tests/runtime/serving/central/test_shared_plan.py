@@ -45,7 +45,7 @@ class Frontends:
     def enter(self, name: str, ahead: int = HOURS, workers: Sequence[str] = ("w",), now: int = 0, **told: Any) -> None:
         self.ahead[name] = ahead
         self.numbers[name] = 100
-        self.plan.register(Register(token="", frontend=name, plan=self.plan.plan, next_batch=100), now)
+        self.plan.register(Register(frontend=name, plan=self.plan.plan, next_batch=100), now)
         self.tell(
             name, now, delays=BatchDelays(), workers_joined=tuple(WorkerJoined(*REF, w, "n") for w in workers), **told
         )

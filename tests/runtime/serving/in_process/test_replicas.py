@@ -275,7 +275,7 @@ class Peer:
     async def join(self, replica: Announcement, name: str) -> None:
         self.name = name
         self.stream = await connect(replica.address, STAGE_DIALECT, self)
-        self.stream.send(Hello(token=replica.address.token, frontend=name))
+        self.stream.send(Hello(frontend=name))
         await until(lambda: self.messages == [Welcome()], "the replica welcomes")
 
     def send(self, message: StageMessage, *tensors: Array) -> None:
@@ -292,26 +292,24 @@ class Peer:
 
 WRONG = tensor_header((1, 3), np.dtype(np.float32))
 FITS = tensor_header(SAMPLE.shape, SAMPLE.dtype)
+HELLO = Hello(frontend="f")
 
 
 @pytest.mark.parametrize(
-    ("token", "messages"),
+    "messages",
     [
-        pytest.param("another", [], id="another token"),
-        pytest.param(None, [RunBatch(batch_id=1, frontend="f", tensors=(FITS,))], id="no hello"),
-        pytest.param("right", [RunBatch(batch_id=1, frontend="f", tensors=(WRONG,))], id="another shape"),
-        pytest.param("right", [RunBatch(batch_id=1, frontend="f", tensors=())], id="no tensors"),
-        pytest.param("right", [Welcome()], id="a message that is not for replicas"),
-        pytest.param("right", [Hello(token="right", frontend="f")], id="a second hello"),
+        pytest.param([RunBatch(batch_id=1, frontend="f", tensors=(FITS,))], id="no hello"),
+        pytest.param([HELLO, RunBatch(batch_id=1, frontend="f", tensors=(WRONG,))], id="another shape"),
+        pytest.param([HELLO, RunBatch(batch_id=1, frontend="f", tensors=())], id="no tensors"),
+        pytest.param([HELLO, Welcome()], id="a message that is not for replicas"),
+        pytest.param([HELLO, HELLO], id="a second hello"),
     ],
 )
-async def test_replicas_disconnect_from_misbehaving_peers(token: str | None, messages: list[StageMessage]) -> None:
+async def test_replicas_disconnect_from_misbehaving_peers(messages: list[StageMessage]) -> None:
     async with stand(application("one").model("only")) as running:
         (replica,) = running.directory.announced(running.app.session.key)
         peer = Peer()
         stream = await connect(replica.address, STAGE_DIALECT, peer)
-        if token is not None:
-            stream.send(Hello(token=replica.address.token if token == "right" else token, frontend="f"))
         for message in messages:
             tensors = getattr(message, "tensors", ())
             stream.send(message, [np.zeros(t.shape, np.float32) for t in tensors])

@@ -22,7 +22,7 @@ from partita_runtime.serving.transport.wire import (
     tensor_header,
 )
 
-HELLO = Hello(token="t", frontend="f")
+HELLO = Hello(frontend="f")
 
 
 class Calls(CallablePeer):
