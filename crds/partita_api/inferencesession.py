@@ -185,28 +185,29 @@ class Engine(SpecModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "engine.address needs engine.type Ray",
-            lambda engine: engine.address is None or engine.type is not EngineType.KUBERAY,
-            "!has(self.address) || !has(self.type) || self.type == 'Ray'",
+            "engine.cluster needs engine.type Ray",
+            lambda engine: engine.cluster is None or engine.type is not EngineType.KUBERAY,
+            "!has(self.cluster) || !has(self.type) || self.type == 'Ray'",
         ),
     )
 
     type: EngineType | None = Field(
         default=None,
         description="Ray: an existing Ray cluster, through its dashboard's REST API. KubeRay: a Ray cluster that "
-        "KubeRay creates for the session's namespace. Default: Ray with an address, else what the operator's setting "
+        "KubeRay creates for the session's namespace. Default: Ray with a cluster, else what the operator's setting "
         "defaultEngine says; status.engine shows it.",
     )
-    address: str | None = Field(
+    cluster: str | None = Field(
         default=None,
-        max_length=1024,
-        pattern=r"^https?://.+",
-        description="URL of the Ray dashboard. Default: the operator's own setting.",
+        max_length=63,
+        pattern=NAME_PATTERN,
+        description="Name of a Ray cluster that the platform offers to the session's namespace, in ray.clusters of the "
+        "chart. Default: the cluster of ray.address.",
     )
 
     def type_or(self, default: EngineType) -> EngineType:
         """The engine that serves the session, if the operator's default is `default`."""
-        return self.type or (default if self.address is None else EngineType.RAY)
+        return self.type or (default if self.cluster is None else EngineType.RAY)
 
 
 def _map_list(key: str) -> dict[str, Any]:
@@ -239,12 +240,12 @@ class InferenceSessionSpec(SpecModel):
         NEEDS_GRPC,
         Rule(
             "podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray; remove "
-            "podTemplate, or set engine.type KubeRay and no engine.address",
+            "podTemplate, or set engine.type KubeRay and no engine.cluster",
             lambda spec: (
-                spec.pod_template is None or (spec.engine.address is None and spec.engine.type is not EngineType.RAY)
+                spec.pod_template is None or (spec.engine.cluster is None and spec.engine.type is not EngineType.RAY)
             ),
             "!has(self.podTemplate) || !has(self.engine) || "
-            "(!has(self.engine.address) && (!has(self.engine.type) || self.engine.type != 'Ray'))",
+            "(!has(self.engine.cluster) && (!has(self.engine.type) || self.engine.type != 'Ray'))",
         ),
     )
 

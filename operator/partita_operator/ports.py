@@ -201,10 +201,16 @@ class ServingEngines(Protocol):
     """The engines that sessions may use."""
 
     def of(self, session: InferenceSession) -> ServingEngine:
-        """The engine that the session names, or the default; the same object for the same address."""
+        """The engine that the session names, or the default; the same object for the same cluster."""
 
     def known(self) -> tuple[ServingEngine, ...]:
-        """The default engine, then every other one that `of` has returned."""
+        """All engines that the operator is set up for, the default one first."""
+
+    async def has_left(self, session: InferenceSession, engine: ServingEngine) -> bool:
+        """Whether another engine serves the session now, so that all it has on this one is a leftover.
+
+        False while the session names an engine that it cannot have. Raises EngineUnavailableError.
+        """
 
 
 class RunPhase(StrEnum):

@@ -120,14 +120,14 @@ def test_explain_shows_descriptions_values_and_defaults(cluster: Kubectl) -> Non
 
 @pytest.mark.apiserver
 def test_a_dry_run_says_what_is_wrong_and_stores_nothing(namespace: Kubectl) -> None:
-    wrong = changed(SESSION, "spec.engine", {"type": "KubeRay", "address": "http://ray:8265"})
+    wrong = changed(SESSION, "spec.engine", {"type": "KubeRay", "cluster": "vision"})
     dry_run = ("create", "--dry-run=server", "-f", "-")
 
     assert namespace(*dry_run, stdin=yaml.safe_dump(SESSION)).endswith("/traffic created (server dry run)\n")
     refused = namespace.run(*dry_run, stdin=yaml.safe_dump(wrong))
     assert refused.returncode == 1
     assert 'The InferenceSession "traffic" is invalid: spec.engine: Invalid value: ' in refused.stderr
-    assert "engine.address needs engine.type Ray" in refused.stderr
+    assert "engine.cluster needs engine.type Ray" in refused.stderr
     assert namespace.list("isess") == []
 
 

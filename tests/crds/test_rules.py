@@ -153,9 +153,9 @@ REFUSED = [
     pytest.param(
         SESSION,
         "spec.engine",
-        {"type": "KubeRay", "address": "http://ray:8265"},
+        {"type": "KubeRay", "cluster": "vision"},
         "needs engine.type Ray",
-        id="an address for KubeRay",
+        id="a cluster for KubeRay",
     ),
     pytest.param(
         SESSION,
@@ -273,9 +273,9 @@ REFUSED = [
     pytest.param(
         SESSION,
         "spec",
-        {**SESSION["spec"], "podTemplate": {}, "engine": {"address": "http://ray:8265"}},
+        {**SESSION["spec"], "podTemplate": {}, "engine": {"cluster": "vision"}},
         "podTemplate needs engine KubeRay",
-        id="a template of pods at an address",
+        id="a template of pods of a named cluster",
     ),
     *pod_templates.REFUSED,
 ]

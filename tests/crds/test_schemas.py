@@ -87,7 +87,9 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
         pytest.param(SESSION, "spec.edges.0.fanOut.max", 1000, "spec.edges[0].fanOut.max", id="fan-out without bound"),
         pytest.param(SESSION, "spec.planner.maxBatchSize", 65, "spec.planner.maxBatchSize", id="batch too large"),
         pytest.param(SESSION, "spec.planner.approval", "Maybe", '"Automatic", "Manual"', id="unknown approval"),
-        pytest.param(SESSION, "spec.engine.address", "ray:8265", "spec.engine.address", id="address without scheme"),
+        pytest.param(
+            SESSION, "spec.engine.cluster", "http://ray:8265", "spec.engine.cluster", id="address of a cluster"
+        ),
         pytest.param(SESSION, "spec.objective.type", "Fun", '"Cost", "Power", "Throughput"', id="unknown objective"),
         pytest.param(SESSION, "spec.pools", ["Fast_1"], "spec.pools", id="pool name"),
         pytest.param(POOL, "spec.count", -1, "spec.count", id="negative count"),

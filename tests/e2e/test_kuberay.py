@@ -26,14 +26,15 @@ from partita_devtools.ray_cluster.commands import RayClusterConfig
 from partita_operator.engines.kuberay.authentication import SECRET, TOKEN_KEY
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.rayservice_manifest import worker_groups
-from partita_operator.engines.ray.engine import RayServeEngines
+from partita_operator.engines.ray.clusters import RayClusters
 from partita_operator.engines.selection import EngineRegistry
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.ports import ProfileRun
 from partita_operator.settings.kuberay import KubeRaySettings
-from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings, RaySettings
+from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings
+from partita_operator.settings.ray import RaySettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -111,7 +112,7 @@ async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
             run_operator(
                 settings,
                 namespace.kubeconfig,
-                engines=EngineRegistry(RayServeEngines(settings), engine),
+                engines=EngineRegistry(RayClusters(settings), engine),
                 runner=ProfilesWithOutputs(),
                 solver=InProcessSolver(),
                 stop=stop,

@@ -119,6 +119,9 @@ class EnginesDouble:
     def known(self) -> tuple[EngineDouble, ...]:
         return (self.engine,)
 
+    async def has_left(self, session: InferenceSession, engine: EngineDouble) -> bool:
+        return False
+
 
 def made_profile(request: ProfileRequest) -> Profile:
     """A profile for the request: 1 ms per sample, in equal blocks."""

@@ -5,16 +5,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
 from pydantic import ValidationError
 
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import Signals
+from partita_operator.engines.bounded_client import BoundedClient, NoAnswerError
 from partita_operator.ports import Remark, ServingSignals, StageSignals
 from partita_runtime.serving.deploy.applications import route_prefix
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 TIMEOUT_SECONDS: Final = 5.0
+_MOST_BYTES: Final = 1 << 20
+"""Of a frontend's answer. A stage takes some 200 bytes."""
 _CHECK_URL: Final = "Check ray.serveUrl of the chart; for engine.type KubeRay, kuberay.serveUrl."
 _SEE_LOG: Final = "See the frontend's log in the Ray dashboard."
 _OF_STAGE: Final = re.compile(r"(?P<stage>[^\s:]+/[^\s:]+/\d+): (?P<text>.+)", re.DOTALL)
@@ -33,26 +35,25 @@ class FrontendClient:
     """Reads the signals of frontends."""
 
     def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
+        self._client = BoundedClient(seconds=timeout_seconds, most_bytes=_MOST_BYTES)
 
     async def signals(self, serve_url: str, session_key: str) -> FrontendAnswer:
         """What the session's frontend measured over its last window."""
         url = f"{session_url(serve_url, session_key)}/partita/signals"
         try:
-            answer = await self._client.get(url)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            reason = str(error) or type(error).__name__
-            return FrontendAnswer(None, f"{url} cannot be reached ({reason}). {_CHECK_URL}")
+            answer = await self._client.request("GET", url)
+        except NoAnswerError as error:
+            return FrontendAnswer(None, f"{url} cannot be reached ({error}). {_CHECK_URL}")
         if not answer.is_success:
-            return FrontendAnswer(None, f"{url} answers {answer.status_code}. {_SEE_LOG}")
+            return FrontendAnswer(None, f"{url} answers {answer.status}. {_SEE_LOG}")
         try:
-            return FrontendAnswer(FrontendSignals.model_validate_json(answer.content))
+            return FrontendAnswer(FrontendSignals.model_validate_json(answer.body))
         except ValidationError:
             return FrontendAnswer(None, f"{url} is not a frontend of Partita. {_CHECK_URL}")
 
     async def close(self) -> None:
         """Closes its connections."""
-        await self._client.aclose()
+        await self._client.close()
 
 
 def session_url(serve_url: str, session_key: str) -> str:

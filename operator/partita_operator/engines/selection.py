@@ -7,7 +7,8 @@ from typing import Final
 
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.engines.kuberay.engine import KubeRayEngine
-from partita_operator.engines.ray.engine import RayServeEngines, serving_options
+from partita_operator.engines.ray.clusters import RayClusters, serving_options
+from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.ports import (
@@ -22,9 +23,10 @@ from partita_operator.settings.model import OperatorSettings
 
 NO_KUBERAY: Final = "The operator is not set up for KubeRay. Set kuberay.image of the chart, or use engine.type Ray."
 NO_RAY: Final = (
-    "The operator knows no Ray cluster. Set ray.address of the chart or engine.address of the "
-    "session, or use engine KubeRay: defaultEngine of the chart, or engine.type of the session."
+    "The operator knows no Ray cluster for sessions that name none. Set ray.address of the chart, or use engine "
+    "KubeRay: defaultEngine of the chart, or engine.type of the session."
 )
+NOT_OFFERED: Final = "The platform does not offer the Ray cluster of spec.engine.cluster to the session's namespace."
 
 
 @asynccontextmanager
@@ -34,7 +36,7 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
     Raises NoClusterError if an engine needs Kubernetes and there is no usable configuration.
     """
     async with AsyncExitStack() as resources:
-        ray = RayServeEngines(settings)
+        ray = RayClusters(settings)
         resources.push_async_callback(ray.close)
         kuberay = None
         if settings.kuberay.enabled:
@@ -48,27 +50,39 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
 class EngineRegistry:
     """The engines by the type that sessions name; it implements `ports.ServingEngines`."""
 
-    def __init__(
-        self, ray: RayServeEngines, kuberay: KubeRayEngine | None, default: EngineType = EngineType.RAY
-    ) -> None:
+    def __init__(self, ray: RayClusters, kuberay: KubeRayEngine | None, default: EngineType = EngineType.RAY) -> None:
         self._ray = ray
         self._kuberay = kuberay
         self._default = default
         self._without_kuberay = MissingEngine(NO_KUBERAY)
         self._without_ray = MissingEngine(NO_RAY)
+        self._not_offered = MissingEngine(NOT_OFFERED)
 
     def of(self, session: InferenceSession) -> ServingEngine:
-        """The engine that the session names, or the default; the same object for the same address."""
+        """The engine that the session names, or the default; the same object for the same cluster."""
         match session.spec.engine.type_or(self._default):
             case EngineType.KUBERAY:
                 return self._kuberay or self._without_kuberay
             case EngineType.RAY:
-                return self._ray.of(session) or self._without_ray
+                missing = self._without_ray if session.spec.engine.cluster is None else self._not_offered
+                return self._ray.of(session) or missing
 
     def known(self) -> tuple[ServingEngine, ...]:
-        """The default engine, then every other one that `of` has returned."""
+        """All engines that the operator is set up for, the default one first."""
         kuberay = (self._kuberay,) if self._kuberay is not None else ()
-        return (*self._ray.known(), *kuberay) or (self._without_ray,)
+        return (*self._ray.all(), *kuberay) or (self._without_ray,)
+
+    async def has_left(self, session: InferenceSession, engine: ServingEngine) -> bool:
+        """Whether another engine serves the session now, on another cluster.
+
+        Two addresses may lead to one Ray cluster, so these are compared by what the clusters say they are.
+        """
+        now = self.of(session)
+        if now is engine or isinstance(now, MissingEngine):
+            return False
+        if isinstance(now, RayServeEngine) and isinstance(engine, RayServeEngine):
+            return await now.cluster_id() != await engine.cluster_id()
+        return True
 
 
 class MissingEngine:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from partita_operator.engines.app_config import AppConfig, configured_relocation
 from partita_operator.engines.deployments import Deployments, session_of
 from partita_operator.engines.placement import Resources, of_pools, summed
+from partita_operator.engines.serve_details import ApplicationDetails, ServeDetails
 from partita_operator.ports import EngineUnavailableError
 from partita_runtime.serving.deploy.applications import frontend_name
 from partita_runtime.serving.deploy.relocation import Relocation
@@ -159,11 +160,12 @@ class ServeState:
         return [deployment for app in apps for deployment in app.deployments]
 
 
-def read_state(details: Mapping[str, Any]) -> ServeState:
-    """The state in a response to GET /api/serve/applications/."""
+def read_state(details: Any) -> ServeState:
+    """The state in a response to GET /api/serve/applications/. Raises ValueError if it has another structure."""
+    answer = ServeDetails.model_validate(details)
     return ServeState(
-        running=bool(details["controller_info"]),
-        applications={name: _application(name, app) for name, app in details["applications"].items()},
+        running=bool(answer.controller_info),
+        applications={name: _application(name, app) for name, app in answer.applications.items()},
         options={name: details[name] for name in _CLUSTER_OPTIONS if details.get(name) is not None},
     )
 
@@ -198,24 +200,23 @@ def _complete_config(app: ServeApplication) -> AppConfig:
     return app.config
 
 
-def _application(name: str, app: Mapping[str, Any]) -> ServeApplication:
+def _application(name: str, app: ApplicationDetails) -> ServeApplication:
     return ServeApplication(
         name=name,
-        status=app["status"],
-        message=app["message"],
-        deployed=app["last_deployed_time_s"],
-        declarative=app["source"] == "declarative",
-        config=app.get("deployed_app_config"),
+        status=app.status,
+        message=app.message,
+        deployed=app.last_deployed_time_s,
+        declarative=app.source == "declarative",
+        config=app.deployed_app_config,
         deployments=tuple(
             ServeDeployment(
-                message=deployment["message"],
-                target=deployment["target_num_replicas"],
-                resources={name: units for name, units in deployment["required_resources"].items() if units},
+                message=deployment.message,
+                target=deployment.target_num_replicas,
+                resources={name: units for name, units in deployment.required_resources.items() if units},
                 replicas=tuple(
-                    ServeReplica(r["state"], r.get("node_id"), r["start_time_s"], r["replica_id"])
-                    for r in deployment["replicas"]
+                    ServeReplica(r.state, r.node_id, r.start_time_s, r.replica_id) for r in deployment.replicas
                 ),
             )
-            for deployment in app["deployments"].values()
+            for deployment in app.deployments.values()
         ),
     )

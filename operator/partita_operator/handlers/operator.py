@@ -57,7 +57,7 @@ async def run_operator(
     metrics = Metrics()
     async with KubernetesClient(connection) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
-        queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache), on_taken=metrics.waited)
+        queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache), group=_namespace, on_taken=metrics.waited)
         metrics.watch_queue(lambda: len(queue))
         searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
         election = settings.leader_election
@@ -93,6 +93,12 @@ async def run_operator(
                 await _end(tasks)
                 await searches.close()
                 await leadership.release()
+
+
+def _namespace(key: Key) -> str:
+    """The namespace of a session; empty for pools. Keys of one namespace never take all workers."""
+    kind, name = key
+    return name.partition("/")[0] if kind is Kind.SESSION else ""
 
 
 def _rank(key: Key, cache: ClusterCache) -> float:

@@ -98,7 +98,7 @@ async def remove_leftovers(context: Context) -> None:
                 session = sessions.get(key)
                 if namespaces and key.partition("/")[0] not in namespaces:
                     continue
-                if session is None or context.engines.of(session) is not engine:
+                if session is None or await context.engines.has_left(session, engine):
                     context.leadership.ensure()
                     logger.info("session %s: removing its applications from its earlier engine", key)
                     await engine.remove(key)

@@ -5,18 +5,32 @@ key that failed is queued again after a pause that doubles with every failure in
 
 Keys with news come before keys whose time has come: under load, work that leads somewhere is done before anything is
 looked at once more. Among each of these, the order is that of the ranks, and then of arrival.
+
+Keys belong to groups, such as namespaces. One group never has all workers, so keys whose work takes long delay only
+keys of their own group.
 """
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from heapq import heappop, heappush
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
 FIRST_BACKOFF_S: Final = 0.5
 MAX_BACKOFF_S: Final = 60.0
+
+
+class _Entry(NamedTuple, Generic[K]):
+    """A key that waits. The order of entries is that of their fields; numbers are unique."""
+
+    by_time: bool
+    """Whether only its time has come."""
+    rank: float
+    number: int
+    key: K
 
 
 class WorkQueue(Generic[K]):
@@ -27,14 +41,21 @@ class WorkQueue(Generic[K]):
         first_backoff_s: float = FIRST_BACKOFF_S,
         max_backoff_s: float = MAX_BACKOFF_S,
         rank: Callable[[K], float] = lambda _: 0,
+        group: Callable[[K], Hashable] = lambda key: key,
         on_taken: Callable[[float, bool], None] = lambda _seconds, _by_time: None,
     ) -> None:
-        """Keys of a lower `rank` are processed earlier.
+        """Keys of a lower `rank` are processed earlier. All keys of one `group` share three quarters of the workers.
 
         `on_taken` receives the seconds that a key waited, and whether only its time had come.
         """
-        self._waiting: list[tuple[bool, float, int, K]] = []
-        """A heap of: whether only its time has come, rank, number, key. May have older entries of a key."""
+        self._waiting: list[_Entry[K]] = []
+        """A heap. May have older entries of a key."""
+        self._held_back: dict[Hashable, list[_Entry[K]]] = {}
+        """Heaps of the entries whose group has its share of the workers, by group."""
+        self._group = group
+        self._workers_of: Counter[Hashable] = Counter()
+        self._share = 1
+        """Most workers of one group."""
         self._numbers = itertools.count()
         self._rank = rank
         self._on_taken = on_taken
@@ -81,6 +102,7 @@ class WorkQueue(Generic[K]):
         `work` returns the seconds until the key is processed again; None: when it is added again. If `work` raises, the
         key is queued after its backoff. `work` reports its errors.
         """
+        self._share = max(1, workers * 3 // 4)
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._work(work))
@@ -102,19 +124,45 @@ class WorkQueue(Generic[K]):
     async def _take(self) -> K:
         while True:
             while self._waiting:
-                by_time, _, _, key = heappop(self._waiting)
-                if key not in self._in_work and self._queued.get(key) is by_time:
-                    del self._queued[key]
-                    self._in_work.add(key)
-                    self._on_taken(asyncio.get_running_loop().time() - self._since.pop(key), by_time)
-                    return key
+                entry = heappop(self._waiting)
+                group = self._group(entry.key)
+                if not self._is_current(entry):
+                    continue
+                if self._workers_of[group] >= self._share:
+                    heappush(self._held_back.setdefault(group, []), entry)
+                    continue
+                del self._queued[entry.key]
+                self._in_work.add(entry.key)
+                self._workers_of[group] += 1
+                self._on_taken(asyncio.get_running_loop().time() - self._since.pop(entry.key), entry.by_time)
+                return entry.key
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _is_current(self, entry: "_Entry[K]") -> bool:
+        return entry.key not in self._in_work and self._queued.get(entry.key) is entry.by_time
 
     def _done(self, key: K) -> None:
         self._in_work.discard(key)
         if key in self._queued:
             self._push(key)
+        group = self._group(key)
+        self._workers_of[group] -= 1
+        if not self._workers_of[group]:
+            del self._workers_of[group]
+        self._let_next_of(group)
+
+    def _let_next_of(self, group: Hashable) -> None:
+        """A worker of the group is free again: its first entry waits with those of other groups."""
+        held_back = self._held_back.get(group, [])
+        while held_back:
+            entry = heappop(held_back)
+            if self._is_current(entry):
+                heappush(self._waiting, entry)
+                self._arrived.set()
+                break
+        if not held_back:
+            self._held_back.pop(group, None)
 
     def _time_has_come(self, key: K) -> None:
         self._timers.pop(key, None)
@@ -131,7 +179,7 @@ class WorkQueue(Generic[K]):
 
     def _push(self, key: K) -> None:
         self._since.setdefault(key, asyncio.get_running_loop().time())
-        heappush(self._waiting, (self._queued[key], self._rank(key), next(self._numbers), key))
+        heappush(self._waiting, _Entry(self._queued[key], self._rank(key), next(self._numbers), key))
         self._arrived.set()
 
     def _backoff(self, key: K) -> float:

@@ -4,6 +4,8 @@ import asyncio
 import time
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from partita_api.digests import canonical_json
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
@@ -28,6 +30,20 @@ _NAME_TAKEN: Final = "is already taken"
 _NO_SUCH_JOB: Final = 404
 
 
+class RayJob(BaseModel):
+    """A job as the dashboard shows it; times are in Unix milliseconds."""
+
+    status: str
+    message: str | None = None
+    start_time: float | None
+    end_time: float | None
+
+    def seconds(self, now: float) -> float:
+        """How long it has run; 0 if it died before its start."""
+        until = self.end_time or now * 1000
+        return (until - (self.start_time or until)) / 1000
+
+
 class RayJobRunner:
     """Runs profiling on the operator's default Ray cluster."""
 
@@ -40,7 +56,7 @@ class RayJobRunner:
         """Start the run, unless it exists. All namespaces share the runs."""
         submission = submission_id(request.key, attempt)
         found = await self._job(submission)
-        if found is not None and found["status"] in _FAILED:
+        if found is not None and found.status in _FAILED:
             await self.remove(namespace, request.key, attempt)  # a leftover
         elif found is not None:
             return
@@ -58,11 +74,11 @@ class RayJobRunner:
         found = await self._job(submission)
         if found is None:
             return ProfileRun(RunPhase.ABSENT)
-        status, why = found["status"], found.get("message") or ""
+        status, why = found.status, found.message or ""
         if status == "FAILED" and _NAME_TAKEN in why:
             return ProfileRun(RunPhase.ABSENT)
         ended = status in _ENDED
-        seconds = _seconds(found)
+        seconds = found.seconds(time.time())
         if not ended and seconds > self._timeout_seconds:
             await self._stop(submission)
             return over_time(self._timeout_seconds, why, await self._log(submission))
@@ -84,11 +100,11 @@ class RayJobRunner:
         submission = submission_id(key, attempt)
         deadline = time.monotonic() + STOP_SECONDS
         while (found := await self._job(submission)) is not None and time.monotonic() < deadline:
-            if found["status"] in _ENDED:
+            if found.status in _ENDED:
                 await self._dashboard.delete(f"{JOBS}{submission}")
                 continue
             await self._stop(submission)
-            if found["status"] == "PENDING":
+            if found.status == "PENDING":
                 return
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -96,27 +112,19 @@ class RayJobRunner:
         """Closes its connections."""
         await self._dashboard.close()
 
-    async def _job(self, submission: str) -> dict[str, Any] | None:
+    async def _job(self, submission: str) -> RayJob | None:
         try:
-            found: dict[str, Any] = await self._dashboard.get(f"{JOBS}{submission}")
+            return await self._dashboard.get(f"{JOBS}{submission}", RayJob.model_validate)
         except DashboardRefusedError as error:
             if error.status == _NO_SUCH_JOB:
                 return None
             raise
-        return found
 
     async def _log(self, submission: str) -> str:
-        answer = await self._dashboard.get(f"{JOBS}{submission}/logs")
-        return str(answer.get("logs") or "")
+        return await self._dashboard.get(f"{JOBS}{submission}/logs", lambda answer: str(answer.get("logs") or ""))
 
     async def _stop(self, submission: str) -> None:
         await self._dashboard.post(f"{JOBS}{submission}/stop")
-
-
-def _seconds(job: dict[str, Any]) -> float:
-    """How long a job has run; 0 if it died before its start."""
-    until = job["end_time"] or time.time() * 1000
-    return float(until - (job["start_time"] or until)) / 1000
 
 
 def submission_id(key: str, attempt: int) -> str:

@@ -23,6 +23,7 @@ REFUSED: Final = frozenset(
         Reason.INVALID_SPEC,
         Reason.FORBIDDEN_MODEL,
         Reason.FORBIDDEN_POD_TEMPLATE,
+        Reason.FORBIDDEN_RAY_CLUSTER,
         Reason.POOL_NOT_FOUND,
         Reason.NO_POOL_SELECTED,
         Reason.POWER_UNKNOWN,

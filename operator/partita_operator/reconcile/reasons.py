@@ -39,6 +39,11 @@ class Reason(StrEnum):
         Severity.WARNING,
         "the platform, the engine or a pool does not allow a part of spec.podTemplate",
     )
+    FORBIDDEN_RAY_CLUSTER = (
+        "ForbiddenRayCluster",
+        Severity.WARNING,
+        "the platform does not offer the Ray cluster of spec.engine.cluster to the namespace",
+    )
     POOL_NOT_FOUND = "PoolNotFound", Severity.WARNING, "spec.pools names a pool that does not exist"
     POOL_TERMINATING = "PoolTerminating", Severity.WARNING, "all selected pools are being deleted"
     NO_POOL_SELECTED = "NoPoolSelected", Severity.WARNING, "spec.poolSelector selects no pool"

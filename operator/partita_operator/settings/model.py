@@ -9,21 +9,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.inferencesession import EngineType
-from partita_api.meta import NAME_PATTERN
 from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.pod_templates import PodTemplateSettings
-from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, URL_PATTERN, FromSecret, Section, SetByChart
+from partita_operator.settings.ray import RaySettings
+from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, Namespace, Port, Section, SetByChart
 from partita_runtime.logs import LogFormat
 from partita_runtime.models.policy import MODULE_PATTERN, ModelPolicy
 from partita_runtime.serving.transport.kind import TransportKind
-
-Port = Annotated[int, Field(ge=1, le=65535)]
-Namespace = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
 
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,36 +54,6 @@ class LeaderElectionSettings(Section):
         if bool(self.namespace) != bool(self.name):
             raise ValueError("a Lease needs both a namespace and a name")
         return self
-
-
-class RaySettings(Section):
-    """The Ray cluster of sessions that name none in spec.engine.address."""
-
-    address: str = Field(
-        default="http://ray-head-svc.ray.svc:8265",
-        pattern=URL_OR_EMPTY_PATTERN,
-        description="URL of Ray's dashboard. Empty: no such cluster; all sessions have engine KubeRay.",
-    )
-    serve_url: str = Field(
-        default="http://ray-head-svc.ray.svc:8000",
-        pattern=URL_PATTERN,
-        description="URL under which clients and the operator reach Ray Serve's HTTP proxy.",
-    )
-    serve_http_port: Port = Field(
-        default=8000, description="Port of Serve's HTTP proxy on a Ray cluster where Serve does not run yet."
-    )
-    runtime_env: dict[str, Any] = Field(
-        default={},
-        description="Ray runtime environment of frontends, replicas and Ray profiling runs. It must provide Partita "
-        "and the models if the image of the Ray nodes does not.",
-    )
-    token: Annotated[SecretStr | None, FromSecret("ray.tokenSecret")] = Field(
-        default=None,
-        description="Bearer token of the dashboard at ray.address, if it requires one. No other address receives it.",
-    )
-    tokens: Annotated[dict[str, SecretStr], FromSecret("ray.tokensSecret")] = Field(
-        default={}, description="Bearer tokens of the Ray dashboards that sessions name, by URL."
-    )
 
 
 class ModelsSettings(Section):

@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final, get_origin
+from typing import Annotated, Any, Final, get_origin
 
-from pydantic import SecretStr, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from partita_api.manifests import NotYamlError, parse_yaml
-from partita_api.meta import SpecModel
+from partita_api.meta import NAME_PATTERN, SpecModel
 
 URL_PATTERN: Final = r"^https?://.+"
 URL_OR_EMPTY_PATTERN: Final = r"^(https?://.+)?$"
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Namespace = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
 
 
 @dataclass(frozen=True)

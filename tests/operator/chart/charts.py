@@ -29,6 +29,7 @@ EVERYTHING: dict[str, Any] = {
     "ray": {
         "tokenSecret": {"name": "ray", "key": "token"},
         "tokensSecret": {"name": "ray", "key": "others"},
+        "clusters": [{"name": "vision", "address": "http://vision:8265", "namespaces": ["vision"]}],
         "runtimeEnv": {"working_dir": "s3://models/app.zip", "env_vars": {"A": 'with "quotes"'}},
     },
     "kuberay": {

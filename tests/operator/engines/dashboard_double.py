@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 Json = dict[str, Any]
 APPLICATIONS = "/api/serve/applications/"
@@ -27,7 +28,9 @@ class DashboardDouble:
     puts: list[Json] = field(default_factory=list)
     """Bodies of the PUT requests."""
     authorizations: set[str | None] = field(default_factory=set)
-    """The headers Authorization of the GET requests; None for a request without one."""
+    """The headers Authorization of the GET requests; None for a request without one. Empty: there were none."""
+    session_name: str = field(default_factory=lambda: f"session_{uuid4().hex}")
+    """What the Ray cluster calls itself."""
     host: str = "127.0.0.1"
     port: int = 0
 
@@ -71,6 +74,8 @@ class DashboardDouble:
         """The answer of GET."""
         if path == APPLICATIONS:
             return {"controller_info": {"actor_id": "1"} if self.serve_runs else {}, "applications": self.apps}
+        if path == "/api/version":
+            return {"session_name": self.session_name}
         node = {"node_id": "n1", "start_time_ms": 0, "state": "ALIVE", "resources_total": {"CPU": 8.0}}
         found = [node] if path.endswith("/nodes") else []
         if path.endswith("/actors") and self.controller_alive:

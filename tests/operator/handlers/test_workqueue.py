@@ -117,6 +117,44 @@ def test_news_of_a_key_whose_time_has_come_wait_from_their_own_arrival() -> None
     run(story())
 
 
+def test_slow_keys_of_one_group_leave_workers_to_the_others() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue(group=lambda key: key[0])
+        ended: dict[str, float] = {}
+
+        async def work(key: str) -> None:
+            await asyncio.sleep(30 if key.startswith("s") else 1)
+            ended[key] = now()
+
+        for key in (*(f"slow{n}" for n in range(8)), "a", "b"):
+            queue.add(key)
+        await for_seconds(queue, work, 100, workers=4)
+        assert (ended["a"], ended["b"]) == (1, 2), "one of four workers is left to other groups"
+        assert sorted(ended[f"slow{n}"] for n in range(8)) == [30, 30, 30, 60, 60, 60, 90, 90]
+
+    run(story())
+
+
+def test_news_of_a_key_that_waits_for_its_group_s_share_are_processed_once() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue(group=lambda _: "one")
+        seen: list[tuple[str, float]] = []
+
+        async def work(key: str) -> None:
+            seen.append((key, now()))
+            await asyncio.sleep(10)
+
+        queue.add("busy")
+        queue.add_after("late", 1)
+        queue.add_after("later", 2)
+        asyncio.get_running_loop().call_later(3, queue.add, "later")
+        await for_seconds(queue, work, 100, workers=1)
+        assert seen == [("busy", 0), ("later", 10), ("late", 20)]
+        assert len(queue) == 0
+
+    run(story())
+
+
 def test_keys_are_processed_by_several_workers_at_once() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()

@@ -12,7 +12,8 @@ from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.engines.ray_dashboard import RayDashboard
 from partita_operator.ports import EngineUnavailableError, ProfileRun, RunPhase
 from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id
-from partita_operator.settings.model import OperatorSettings, ProfilingSettings, RaySettings
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
+from partita_operator.settings.ray import RaySettings
 
 NAMESPACE = "default"
 GPUS = pool("large").build()
@@ -115,7 +116,7 @@ async def test_a_run_that_waits_for_an_accelerator_reports_that(runner: RayJobRu
     ("address", "token", "want_words"),
     [
         pytest.param(None, "0" * 32, ["ray.tokenSecret"], id="wrong token"),
-        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "ray.address of the chart"], id="no server"),
+        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "in the chart: ray.address"], id="no server"),
     ],
 )
 async def test_an_unusable_cluster_is_an_error_that_names_the_setting(
@@ -123,6 +124,6 @@ async def test_an_unusable_cluster_is_an_error_that_names_the_setting(
 ) -> None:
     dashboard = RayDashboard(address or ray_cluster.dashboard_url, token or ray_cluster.auth_token)
     with pytest.raises(EngineUnavailableError) as raised:
-        await dashboard.get(JOBS)
+        await dashboard.get(JOBS, list)
     assert [word for word in want_words if word not in str(raised.value)] == []
     await dashboard.close()

@@ -11,6 +11,7 @@ from partita_operator.settings.model import OperatorSettings
 from partita_runtime.serving.transport.kind import TransportKind
 
 PREFIX = "PARTITA_OPERATOR__"
+VISION = "ray: {clusters: [{name: vision, address: 'http://vision:8265'}]}"
 
 
 def file(directory: Path, text: str) -> Path:
@@ -73,8 +74,8 @@ def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(f"{PREFIX}RAY__TOKEN", "hunter2")
-    monkeypatch.setenv(f"{PREFIX}RAY__TOKENS", '{"http://ray": "hunter3"}')
-    settings = load_settings({})
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKENS", '{"vision": "hunter3"}')
+    settings = load_settings({}, file(tmp_path, VISION))
     shown = settings_yaml(settings)
     assert "hunter" not in shown + repr(settings)
     assert "token: (hidden)" in shown
@@ -84,6 +85,13 @@ def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         load_settings({}, file(tmp_path, "kuberay: {token: hunter5}"))
     assert "hunter" not in str(error.value)
     assert "kuberay.tokenSecret of the chart" in str(error.value)
+
+
+def test_a_token_of_an_unknown_ray_cluster_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKENS", '{"visoin": "hunter2"}')
+    with pytest.raises(BadSettingsError, match=r"ray\.tokensSecret has a token for visoin") as error:
+        load_settings({}, file(tmp_path, VISION))
+    assert "hunter" not in str(error.value)
 
 
 @pytest.mark.parametrize("password", ["two words", "line\n", "a*", "what?", "[a", 'a"b', "it's", "a\\b"])
@@ -117,6 +125,16 @@ def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path:
         ),
         pytest.param("transport: Pigeons", ["transport: 'Pigeons'", "'Streams' or 'ActorCalls'"], id="not a choice"),
         pytest.param("ray: {address: 'ray:8265'}", ["ray.address: 'ray:8265'", "https?"], id="not a URL"),
+        pytest.param(
+            "ray: {clusters: [{name: a, address: 'http://a'}, {name: a, address: 'http://b'}]}",
+            ["ray: each name of ray.clusters"],
+            id="two Ray clusters of one name",
+        ),
+        pytest.param(
+            "ray: {address: 'http://Ray', clusters: [{name: a, address: 'http://ray:80/'}]}",
+            ["ray: ray.address and the addresses of ray.clusters must be different"],
+            id="two names of one Ray cluster",
+        ),
         pytest.param("kuberay: {workers: {cpu: 2}}", ["kuberay.workers.cpu", "has nodeSelector"], id="deeper"),
         pytest.param(
             "kuberay: {serveUrl: 'http://{pod}'}", ["kuberay.serveUrl", "placeholders {service}"], id="unknown brace"

@@ -82,6 +82,8 @@ logger = logging.getLogger(__name__)
 
 Document = Mapping[str, Any]
 
+_MOST_BYTES: Final = 8 << 20
+"""Of an answer of a Ray cluster of one namespace."""
 STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
 BUDGET_SECONDS: Final = 10.0
@@ -287,7 +289,7 @@ class KubeRayEngine:
         token = await self._secrets.token(namespace)
         dashboard = await self._dashboard(namespace, services[0], token.value if token else None)
         try:
-            return read_state(await dashboard.get(APPLICATIONS_PATH))
+            return await dashboard.get(APPLICATIONS_PATH, read_state)
         except EngineUnavailableError as error:
             if isinstance(error, DashboardRefusedError) and error.refuses_token and not has_token(found, token):
                 return None  # The next `apply` gives the RayService the new token, and KubeRay replaces the cluster.
@@ -301,7 +303,7 @@ class KubeRayEngine:
         url = self._settings.dashboard_url.format(service=service, namespace=namespace)
         known = self._dashboards.get(namespace)
         if known is None or (known.address, known.token) != (url.rstrip("/"), token):
-            self._dashboards[namespace] = RayDashboard(url, token)
+            self._dashboards[namespace] = RayDashboard(url, token, most_bytes=_MOST_BYTES)
             if known is not None:
                 await known.close()
         return self._dashboards[namespace]

@@ -7,11 +7,10 @@ Partita's applications as they are, as Partita keeps theirs.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from partita_api.inferencesession import InferenceSession
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.ray.spreading import spread_if_able, with_relocations
@@ -20,61 +19,21 @@ from partita_operator.engines.rollout import FrontendReport, failed_for_long, ne
 from partita_operator.engines.serve_state import APPLICATIONS_PATH, ServeState, config_to_put, read_state
 from partita_operator.engines.session_status import serving_status
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus, SessionBackend
-from partita_operator.settings.model import OperatorSettings
-from partita_operator.settings.section import plain
-from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name
 
 CONTROLLER: Final = "ServeController"
 """Class of the actor that keeps Serve's state."""
+VERSION_PATH: Final = "/api/version"
 STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
-
-
-def serving_options(settings: OperatorSettings) -> ServingOptions:
-    """How the processes of sessions run on any cluster."""
-    runtime_env = with_policy(dict(settings.runtime_env), settings.models.policy)
-    return ServingOptions(runtime_env=runtime_env, transport=settings.transport)
-
-
-class RayServeEngines:
-    """The Ray clusters that sessions may use. Each receives only its own token."""
-
-    def __init__(self, settings: OperatorSettings) -> None:
-        options = serving_options(settings)
-        self._options = options
-        self._tokens = {address.rstrip("/"): plain(token) for address, token in settings.ray.tokens.items()}
-        self._default: RayServeEngine | None = None
-        self._engines: dict[str, RayServeEngine] = {}
-        if settings.ray.address:
-            own = settings.ray
-            self._default = RayServeEngine(own.address, plain(own.token), own.serve_url, own.serve_http_port, options)
-            self._engines[own.address.rstrip("/")] = self._default
-
-    def of(self, session: InferenceSession) -> "RayServeEngine | None":
-        """The engine of the session's address, else the default, if any; the same object for the same address."""
-        address = session.spec.engine.address
-        if address is None:
-            return self._default
-        address = address.rstrip("/")
-        if address not in self._engines:
-            self._engines[address] = RayServeEngine(address, self._tokens.get(address), options=self._options)
-        return self._engines[address]
-
-    def known(self) -> tuple["RayServeEngine", ...]:
-        """The default engine, if any, then every other one that `of` has returned."""
-        return tuple(self._engines.values())
-
-    async def close(self) -> None:
-        """Closes all connections."""
-        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
 
 
 class RayServeEngine:
     """One Ray cluster. `ports.ServingEngine` describes the methods.
 
     `serve_url` is where clients reach its HTTP proxy; None means the dashboard's host and Serve's port.
-    `serve_http_port` is the proxy's port on a cluster where Serve does not run yet.
+    `serve_http_port` is the proxy's port on a cluster where Serve does not run yet. `admits` says which namespaces may
+    have sessions on it: `sessions` leaves out the applications of others, which may belong to another operator.
     """
 
     def __init__(
@@ -84,12 +43,14 @@ class RayServeEngine:
         serve_url: str | None = None,
         serve_http_port: int = 8000,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
+        admits: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._dashboard = RayDashboard(address, token)
         self._frontends = FrontendClient()
         self._serve_url = serve_url
         self._serve_http_port = serve_http_port
         self._options = options
+        self._admits = admits
         self._changing = asyncio.Lock()
         self._last_read: tuple[float, ServeState] | None = None
         self._progress: dict[str, str] = {}
@@ -152,7 +113,12 @@ class RayServeEngine:
     async def sessions(self) -> frozenset[str]:
         """Keys of all sessions that have applications on the engine."""
         state = await self._read(STATE_SECONDS)
-        return frozenset(key for app in state.applications.values() if (key := app.session_key))
+        keys = {key for app in state.applications.values() if (key := app.session_key)}
+        return frozenset(key for key in keys if self._admits(key.partition("/")[0]))
+
+    async def cluster_id(self) -> str:
+        """What the Ray cluster calls itself, whatever the address; another one after each start of its head."""
+        return await self._dashboard.get(VERSION_PATH, lambda answer: str(answer["session_name"]))
 
     async def capacity(self) -> Mapping[str, float]:
         """Total units of each resource of the cluster, including CPUs."""
@@ -166,7 +132,7 @@ class RayServeEngine:
     async def _read(self, may_be_old: float = 0.0) -> ServeState:
         if self._last_read and time.monotonic() - self._last_read[0] < may_be_old:
             return self._last_read[1]
-        state = read_state(await self._dashboard.get(APPLICATIONS_PATH))
+        state = await self._dashboard.get(APPLICATIONS_PATH, read_state)
         if not state.running and await self._dashboard.has_live_actor(CONTROLLER):
             # The dashboard shows an empty Serve now. A write based on it would delete all applications.
             raise EngineUnavailableError(

@@ -65,6 +65,13 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
 def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecProblem | None:
     if found := settings.models.policy.session_problems(session.spec):
         return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.")
+    namespace, cluster = session.metadata.namespace or "default", session.spec.engine.cluster
+    if cluster is not None and settings.ray.cluster_for(cluster, namespace) is None:
+        return SpecProblem(
+            Reason.FORBIDDEN_RAY_CLUSTER,
+            f"The platform does not offer the Ray cluster {cluster} to namespace {namespace}. Name another one in "
+            "spec.engine.cluster, or have this one added to ray.clusters of the chart.",
+        )
     template = session.spec.pod_template
     if template is None:
         return None

@@ -23,12 +23,13 @@ from partita_operator.engines.kuberay.state import (
     serve_service,
     serving_cluster,
 )
-from partita_operator.engines.ray.engine import RayServeEngines
+from partita_operator.engines.ray.clusters import RayClusters
 from partita_operator.engines.selection import EngineRegistry, MissingEngine
 from partita_operator.engines.serve_state import ServeReplica, ServeState
 from partita_operator.ports import EngineUnavailableError, ServingStatus
 from partita_operator.settings.kuberay import KubeRaySettings
-from partita_operator.settings.model import OperatorSettings, RaySettings
+from partita_operator.settings.model import OperatorSettings
+from partita_operator.settings.ray import RayClusterSettings, RaySettings
 
 Json = dict[str, Any]
 GHOST = pool("a").with_spec(ray_resource="a").build()
@@ -160,7 +161,7 @@ def test_free_accelerators_are_those_of_the_pool_and_of_running_pods(
 
 
 async def test_an_engine_without_settings_names_them_and_blocks_nothing_else() -> None:
-    engines = EngineRegistry(RayServeEngines(OperatorSettings(ray=RaySettings(address=""))), None)
+    engines = EngineRegistry(RayClusters(OperatorSettings(ray=RaySettings(address=""))), None)
     for type, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
         engine = engines.of(session("traffic").model("a").with_spec(engine={"type": type}).build())
 
@@ -176,15 +177,15 @@ async def test_an_engine_without_settings_names_them_and_blocks_nothing_else() -
 
 
 def test_sessions_go_to_the_engine_that_they_name() -> None:
-    ray = RayServeEngines(OperatorSettings())
+    ray = RayClusters(OperatorSettings())
     engines = EngineRegistry(ray, None)
 
     def engine(**fields: str) -> object:
         return engines.of(session("traffic").model("a").with_spec(engine=fields).build())
 
-    assert engine() is engine(type="Ray") is ray.known()[0]
+    assert engine() is engine(type="Ray") is ray.all()[0]
     assert engine(type="KubeRay") is not engine()
-    assert engines.known() == ray.known()
+    assert engines.known() == ray.all()
 
 
 @pytest.mark.parametrize(
@@ -194,12 +195,15 @@ def test_sessions_go_to_the_engine_that_they_name() -> None:
         pytest.param("KubeRay", {}, "KubeRay", id="default KubeRay"),
         pytest.param("KubeRay", {"type": "Ray"}, "Ray", id="the session names Ray"),
         pytest.param("Ray", {"type": "KubeRay"}, "KubeRay", id="the session names KubeRay"),
-        pytest.param("KubeRay", {"address": "http://ours:8265"}, "Ray", id="only an address"),
+        pytest.param("KubeRay", {"cluster": "ours"}, "Ray", id="only a cluster"),
     ],
 )
 def test_the_settings_say_which_engine_sessions_have_by_default(default: str, engine: Json, want: str) -> None:
-    settings = OperatorSettings(default_engine=EngineType(default), kuberay=KubeRaySettings(image="x"))
-    ray = RayServeEngines(settings)
+    ours = RayClusterSettings(name="ours", address="http://ours:8265", namespaces=("*",))
+    settings = OperatorSettings(
+        default_engine=EngineType(default), kuberay=KubeRaySettings(image="x"), ray=RaySettings(clusters=(ours,))
+    )
+    ray = RayClusters(settings)
     built = session("traffic").model("a").with_spec(engine=engine).build()
     found = EngineRegistry(ray, None, settings.default_engine).of(built)
 

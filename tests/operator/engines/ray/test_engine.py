@@ -259,6 +259,12 @@ async def stage_messages(engine: RayServeEngine) -> str:
     return " ".join(stage.message for plan in status.plans for stage in plan.stages)
 
 
+async def test_a_cluster_has_one_name_at_all_its_addresses(cluster: RayCluster, engine: RayServeEngine) -> None:
+    again = RayServeEngine(cluster.dashboard_url.replace("127.0.0.1", "localhost"), cluster.auth_token)
+    assert await again.cluster_id() == await engine.cluster_id() != ""
+    await again.close()
+
+
 async def test_the_capacity_comes_from_the_nodes(engine: RayServeEngine) -> None:
     assert (await engine.capacity())[f"partita-pool-{EMULATED}"] == SLOTS
 

@@ -1,0 +1,142 @@
+"""A Ray cluster that session code has taken over answers the operator with what could harm it."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from partita_operator.engines.frontend_client import FrontendClient
+from partita_operator.engines.ray.engine import RayServeEngine
+from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
+from partita_operator.ports import EngineUnavailableError
+
+SECONDS = 0.5
+MOST_BYTES = 1 << 20
+Answering = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(answering: Answering) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that answers every request in this way: its URL, and the requests so far."""
+    requests: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            requests.append((await reader.readline()).decode().strip())
+            await reader.readuntil(b"\r\n\r\n")
+            await answering(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", requests
+    finally:
+        listening.close()
+
+
+def complete(body: bytes, *headers: str, status: str = "200 OK") -> Answering:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        lines = (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", "")
+        writer.write("\r\n".join(lines).encode() + body)
+        await writer.drain()
+
+    return answer
+
+
+def endless(part: bytes, pause_seconds: float) -> Answering:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(pause_seconds)
+
+    return answer
+
+
+async def silence(writer: asyncio.StreamWriter) -> None:
+    """Never answers."""
+    while not writer.is_closing():
+        await asyncio.sleep(0.05)
+        writer.transport.resume_reading()
+
+
+ATTACKS = [
+    pytest.param(complete(gzip.compress(bytes(300 << 20), 1), "Content-Encoding: gzip"), "compressed", id="gzip bomb"),
+    pytest.param(endless(bytes(1 << 16), 0), "more than 1,048,576 bytes", id="answer without end"),
+    pytest.param(endless(b" ", 0.05), "in time", id="dripping bytes"),
+    pytest.param(silence, "in time", id="black hole"),
+    pytest.param(complete(b"{}"), "does not answer", id="empty object"),
+    pytest.param(complete(b"[]"), "does not answer", id="list in place of an object"),
+    pytest.param(complete(b'{"controller_info": 1, "applications": {"a": []}}'), "does not answer", id="wrong types"),
+    pytest.param(complete(b"[" * 100_000), "does not answer", id="deep nesting"),
+    pytest.param(complete(b"9" * 100_000), "does not answer", id="integer of 100,000 digits"),
+    pytest.param(complete(b"\xff\xfe"), "does not answer", id="not a text"),
+    pytest.param(
+        complete(b"", "Location: http://169.254.169.254/", status="302 Found"),
+        "with 302",
+        id="redirect to the metadata",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answering", "want"), ATTACKS)
+async def test_every_call_of_a_dashboard_ends_with_a_clear_error(answering: Answering, want: str) -> None:
+    async with server(answering) as (url, _):
+        for call in (
+            lambda dashboard: dashboard.get(
+                "/api/serve/applications/", lambda answer: answer["applications"]["a"]["b"]
+            ),
+            lambda dashboard: dashboard.nodes(),
+            lambda dashboard: dashboard.has_live_actor("ServeController"),
+        ):
+            dashboard = RayDashboard(url, timeout_seconds=SECONDS, most_bytes=MOST_BYTES)
+            with pytest.raises(EngineUnavailableError, match=want):
+                await call(dashboard)
+            await dashboard.close()
+
+
+@pytest.mark.parametrize("answering", [pytest.param(attack.values[0], id=attack.id) for attack in ATTACKS])
+async def test_a_frontend_that_attacks_has_no_signals(answering: Answering) -> None:
+    async with server(answering) as (url, _):
+        client = FrontendClient(timeout_seconds=SECONDS)
+        answer = await client.signals(url, "default/traffic")
+        await client.close()
+    assert answer.signals is None
+    assert answer.problem
+
+
+async def test_an_engine_without_fields_is_unavailable_and_nothing_else() -> None:
+    async with server(complete(b"{}")) as (url, _):
+        engine = RayServeEngine(url)
+        for call in (engine.sessions, engine.capacity, engine.cluster_id):
+            with pytest.raises(EngineUnavailableError, match="like a Ray dashboard"):
+                await call()
+        await engine.close()
+
+
+async def test_a_silent_dashboard_is_asked_once_and_then_paused() -> None:
+    async with server(silence) as (url, requests):
+        dashboard = RayDashboard(url, timeout_seconds=SECONDS)
+        for _ in range(20):
+            with pytest.raises(EngineUnavailableError, match="did not answer"):
+                await dashboard.nodes()
+        await dashboard.close()
+    assert len(requests) == 1
+
+
+async def test_errors_show_nothing_of_what_the_server_sent() -> None:
+    secret = json.dumps({"kwargs": "of another tenant"}).encode()
+    async with server(complete(secret, status="400 Bad Request")) as (url, _):
+        dashboard = RayDashboard(url)
+        with pytest.raises(DashboardRefusedError) as refused:
+            await dashboard.put("/api/serve/applications/", {})
+        await dashboard.close()
+    assert "tenant" not in str(refused.value)
+    assert "400" in str(refused.value)
