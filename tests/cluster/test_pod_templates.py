@@ -15,6 +15,10 @@ BASE_IMAGE = "partita.dev/partita:dev"
 """Without the models of the tests."""
 CLAIM = "compiled-models"
 L4 = "kuberay-l4"
+HEAD_BESIDE_THE_POOL = {
+    "head": {"resources": {"cpu": "1", "memory": "3Gi"}, "nodeSelector": {"kubernetes.io/hostname": "control"}}
+}
+"""The pool's node has two CPUs: room for all its workers, but not for the head as well."""
 MODELS = Path(__file__).parents[1] / "e2e"
 POLICY = {
     "allowedImages": ["partita.dev/*"],
@@ -41,7 +45,7 @@ def admin() -> Kubectl:
 def users(admin: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     with (
         running_kuberay(admin, tmp_path_factory.mktemp("kuberay")),
-        installed_chart(admin, {}, podTemplates=POLICY) as users,
+        installed_chart(admin, HEAD_BESIDE_THE_POOL, podTemplates=POLICY) as users,
     ):
         yield users
 
