@@ -1,36 +1,45 @@
 # Everything a person runs. `make help` lists it.
-PYTHON ?= python3
+PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# The version is pinned so that one build serves profiles, replicas and tests. To skip CUDA on a laptop:
-# make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
-TORCH  ?= torch==2.13.0
+# To skip CUDA on a laptop. The lock does not have the hash of this build of torch:
+# make demo TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+TORCH_INDEX_URL ?=
+# The database of known vulnerabilities for `make audit`, and whether the audit passes where it cannot be asked.
+OSV ?= https://api.osv.dev
+PASS_UNAUDITED ?= false
+SBOM ?= report/sbom.cdx.json
 PYTEST_ARGS ?=
 # For two cores: tests that wait for other processes leave theirs idle. Tests that share a control plane, a Ray cluster or
 # a file run on the same worker.
 PARALLEL ?= -n 3
 BENCHMARK_ARGS ?= --quick
 SCALE_ARGS ?=
+LOCK_ARGS ?=
 
 NOT_INSTALLED := echo "Packages could not be installed; the lines above say why. Without a way to PyPI, name a mirror: PIP_INDEX_URL=https://HOST/simple make install"; exit 1
 # uv installs in seconds what takes pip minutes. It uses pip's mirror, and shows its progress on a terminal.
-UV_INSTALL := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}}" \
-	$(BIN)/uv pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/pip config get global.index-url 2>/dev/null)}}" $(BIN)/uv
+UV_INSTALL := $(UV) pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-dra e2e-network-policies e2e-gitops e2e-upgrade scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-dra e2e-network-policies e2e-gitops e2e-upgrade scale cluster-down down test test-fast lint format docs release-dry-run benchmarks lock audit sbom crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
+# Every package but `partita`, which is here, must have a hash in constraints.txt. As wheels they run no code when installed.
 $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
-	@command -v "$(PYTHON)" >/dev/null || { echo "No Python '$(PYTHON)' here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "No Python '$(PYTHON)' here; install Python 3.11, or: make PYTHON=/path/to/python3.11"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Partita needs Python 3.11; try: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Installing into $(VENV): 4 GB of packages, Ray and torch among them"
 	@"$(PYTHON)" -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
-	@{ $(BIN)/python -m pip install --quiet --constraint constraints.txt uv \
-	&& $(UV_INSTALL) $(TORCH) \
-	&& $(UV_INSTALL) --constraint constraints.txt --editable '.[dev]' --editable devtools; } || { $(NOT_INSTALLED); }
+	@{ sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > $(VENV)/uv.txt \
+	&& $(BIN)/python -m pip install --quiet --require-hashes --only-binary :all: --requirement $(VENV)/uv.txt \
+	$(if $(TORCH_INDEX_URL),&& $(UV_INSTALL) --no-deps --default-index $(TORCH_INDEX_URL) $$(grep -o '^torch==[0-9.]*' constraints.txt)) \
+	&& echo partita | $(UV_INSTALL) --require-hashes --only-binary :all: --constraint constraints.txt \
+		--requirement pyproject.toml --extra dev --requirement devtools/pyproject.toml --excludes /dev/stdin \
+	&& $(UV_INSTALL) --no-deps --no-build-isolation --editable . --editable devtools; } || { $(NOT_INSTALLED); }
 	@touch $@
 
 install: $(VENV)/.installed  ## Make the virtual environment
@@ -100,6 +109,20 @@ release-dry-run: install  ## Build wheels, the operator's image and the chart, a
 
 benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (all of it: BENCHMARK_ARGS="--data DIR")
 	$(BIN)/python benchmarks/all.py $(BENCHMARK_ARGS)
+
+lock: install  ## Renew constraints.txt after a change of dependencies (newer versions: LOCK_ARGS=--upgrade)
+	echo partita | $(UV) pip compile pyproject.toml devtools/pyproject.toml --excludes /dev/stdin --all-extras \
+		--universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock" --quiet --output-file constraints.txt $(LOCK_ARGS)
+
+audit: install  ## Look for known vulnerabilities of all packages in the lock, by osv.dev
+	@if curl --silent --output /dev/null --max-time 20 $(OSV); then \
+		$(BIN)/pip-audit --strict --vulnerability-service osv --osv-url $(OSV)/v1/query --progress-spinner off \
+			--disable-pip --no-deps --requirement constraints.txt; \
+	else echo "NOT AUDITED: $(OSV) cannot be reached from here. Run make audit where it can." >&2; $(PASS_UNAUDITED); fi
+
+sbom: install  ## All packages in the lock as CycloneDX, to report/sbom.cdx.json
+	@mkdir -p $(dir $(SBOM))
+	$(BIN)/python -W ignore -m cyclonedx_py requirements constraints.txt --pyproject pyproject.toml --output-reproducible --output-file $(SBOM)
 
 crds: install  ## Regenerate the CRDs from the API models
 	$(BIN)/partita crds --out crds --out charts/partita/crds

@@ -22,7 +22,7 @@ UNKNOWN = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built strictly: a warning fails. With `--quiet` MkDocs would count no warnings."""
-    pytest.importorskip("mkdocs", reason="MkDocs is missing: pip install -c constraints.txt '.[docs]'")
+    pytest.importorskip("mkdocs", reason="MkDocs is missing: uv pip install -c constraints.txt '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],

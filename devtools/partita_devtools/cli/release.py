@@ -33,7 +33,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     help="Folder for wheels, the chart and the images' contents. It is emptied first.",
 )
 @click.option("--image", "images", type=click.Choice(list(IMAGES)), multiple=True, help="Only this image; repeatable.")
-@click.option("--base", help="Base of the images, such as docker.io/library/python:3.12-slim. Default: built here.")
+@click.option("--base", help="Base of the images, such as IMAGE@sha256:DIGEST. Default: built here.")
 @click.option(
     "--skip",
     "skipped",

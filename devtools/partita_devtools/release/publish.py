@@ -61,10 +61,10 @@ class _Steps:
     report: Report
 
     def wheels(self) -> tuple[Path, ...]:
-        """Source and binary distributions of both packages."""
+        """Source and binary distributions of both packages, built by the hatchling of this environment."""
         wheels = self.config.out / "wheels"
         for project in (self.config.source, self.config.source / "devtools"):
-            words = ["--outdir", str(wheels), str(project)]
+            words = ["--no-isolation", "--outdir", str(wheels), str(project)]
             self._run([sys.executable, "-m", "build", *words], f"building the wheel of {project.name}")
         return tuple(sorted(wheels.iterdir()))
 

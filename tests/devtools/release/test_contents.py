@@ -11,7 +11,7 @@ from partita_devtools.errors import DevError
 from partita_devtools.release.contents import list_contents, require_package
 from partita_devtools.release.programs import PROGRAMS
 
-INSTALLED = "opt/partita/lib/python3.12/site-packages/partita-1.2.3.dist-info"
+INSTALLED = "opt/partita/lib/python3.11/site-packages/partita-1.2.3.dist-info"
 IMAGE = {
     f"{INSTALLED}/METADATA": "Metadata-Version: 2.4\nName: partita\nVersion: 1.2.3\n",
     "etc/os-release": "ID=debian\nVERSION_ID=12\n",

@@ -60,7 +60,7 @@ def test_a_dry_run_does_not_ask_for_what_it_skips() -> None:
 
 @pytest.mark.usefixtures("empty_path")
 def test_a_release_needs_neither_a_registry_of_its_own_nor_a_base_if_it_has_one(tmp_path: Path) -> None:
-    done = release("--registry", "ghcr.io/partita", "--base", "python:3.12-slim", "--out", str(tmp_path / "dist"))
+    done = release("--registry", "ghcr.io/partita", "--base", "python:3.11-slim", "--out", str(tmp_path / "dist"))
 
     named = {program for program in PROGRAMS if f"\n  {program}: " in done.output}
     assert named == {"buildah", "helm", "syft", "cosign"}
