@@ -21,6 +21,15 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield users
 
 
+def containers_with_token(users: Kubectl) -> set[str]:
+    """The containers of Ray's pods that have a token of Kubernetes."""
+    pods = users.list("pods", "-l", "ray.io/is-ray-node=yes")
+    containers = [(pod["metadata"]["name"], item["name"]) for pod in pods for item in pod["spec"]["containers"]]
+    assert "ray-head" in {container for _, container in containers}
+    look = ("--", "test", "-e", "/var/run/secrets/kubernetes.io/serviceaccount/token")
+    return {name for pod, name in containers if users.run("exec", pod, "-c", name, *look).returncode == 0}
+
+
 async def test_sessions_are_served_changed_under_load_scaled_and_deleted(users: Kubectl) -> None:
     watch = Watch(users)
     users.apply(session("first", 5))
@@ -33,6 +42,7 @@ async def test_sessions_are_served_changed_under_load_scaled_and_deleted(users: 
     third = await watch.until_serving("first", pods=1 + 2, not_with=plan(second))
     answers = await ended_load(users)
     assert [*answers] == ["200"], "no request is lost"
+    assert containers_with_token(users) == {"autoscaler"}
 
     users.apply(session("second", 5))
     await watch.until_serving("second", pods=1 + COUNT)

@@ -8,6 +8,7 @@ from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.kuberay.authentication import RayToken, may_wait_for_token, with_authentication
+from partita_operator.engines.kuberay.autoscaler_token import mounts_token_everywhere, with_token_for_autoscaler_only
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.fault_tolerance import fault_tolerance
 from partita_operator.engines.kuberay.pod_drain import groups_without_drain, with_drain
@@ -65,7 +66,7 @@ def rayservice(
     if settings.ray_version:
         cluster["rayVersion"] = settings.ray_version
     cluster |= fault_tolerance(namespace, settings)
-    cluster = _with_token_and_drain(cluster, present, token, settings.drain_seconds)
+    cluster = _complete(cluster, present, token, settings.drain_seconds)
     if present is not None and is_replaced(present["spec"]["rayClusterConfig"], cluster):
         cluster["workerGroupSpecs"] = _used(cluster["workerGroupSpecs"], desired)
     spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
@@ -96,19 +97,20 @@ def while_groups_are_appended(manifest: dict[str, Any], cluster: Document) -> di
     return {**manifest, "spec": {**manifest["spec"], "rayClusterConfig": config}}
 
 
-def _with_token_and_drain(
+def _complete(
     cluster: Document, present: Document | None, token: RayToken | None, drain_seconds: int
 ) -> dict[str, Any]:
-    """The specification with a token and a drain.
+    """The specification with Ray's token, a drain, and a Kubernetes token for the autoscaler only.
 
-    A Ray cluster that was made before Partita had them stays without them, until KubeRay replaces it anyway.
+    A Ray cluster that was made before Partita had these stays without them, until KubeRay replaces it anyway.
     """
-    authenticated = with_authentication(cluster, present, token)
-    complete = with_drain(authenticated, drain_seconds)
+    separated = with_token_for_autoscaler_only(cluster)
+    complete = with_drain(with_authentication(separated, present, token), drain_seconds)
     if present is None:
         return complete
     running = present["spec"]["rayClusterConfig"]
-    kept = cluster if may_wait_for_token(present, token) else authenticated
+    kept = cluster if mounts_token_everywhere(running) else separated
+    kept = kept if may_wait_for_token(present, token) else with_authentication(kept, present, token)
     kept = with_drain(kept, drain_seconds, without=groups_without_drain(running))
     return complete if is_replaced(running, kept) else kept
 

@@ -177,7 +177,7 @@ def pod_capacity(group: WorkerGroup) -> PodCapacity:
 
 
 def head_group(settings: KubeRaySettings) -> dict[str, Any]:
-    """The head. Ray places nothing on it. It may use the API server, because Ray's autoscaler runs in it."""
+    """The head. Ray places no replicas on it. Without `autoscaler_token` all its containers may use the API server."""
     template = _template(settings, settings.head, {"app.kubernetes.io/component": "head"}, {}, {})
     del template["spec"]["automountServiceAccountToken"]
     (container,) = template["spec"]["containers"]

@@ -330,7 +330,7 @@ def test_a_raylet_has_time_to_start_on_a_busy_node() -> None:
         assert {"name": "RAY_raylet_start_wait_time_s", "value": "180"} in container["env"]
 
 
-def test_all_pods_are_restricted_and_only_the_head_has_access_to_the_api_server() -> None:
+def test_all_pods_are_restricted_and_none_mounts_a_token_of_kubernetes_by_itself() -> None:
     cluster = rendered([frontend()], T4, settings=EVERYTHING)["spec"]["rayClusterConfig"]
     head = cluster["headGroupSpec"]["template"]["spec"]
     workers = [group["template"]["spec"] for group in cluster["workerGroupSpecs"]]
@@ -341,7 +341,7 @@ def test_all_pods_are_restricted_and_only_the_head_has_access_to_the_api_server(
             assert container["image"] == "registry/serving:1.2.3"
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert [spec.get("automountServiceAccountToken", True) for spec in (head, *workers)] == [True, False, False]
+    assert [spec.get("automountServiceAccountToken", True) for spec in (head, *workers)] == [False, False, False]
     assert cluster["autoscalerOptions"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
