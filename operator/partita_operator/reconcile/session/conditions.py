@@ -79,7 +79,7 @@ def _profiled(step: Pass) -> Finding:
             f"No pool has a profile of {', '.join(found.modules_without)}: {_missing(found.missing)} Correct the "
             f"module or the pool. To try again without a change: {retry}"
         )
-        return Finding(type, False, Reason.PROFILING_FAILED, message)
+        return Finding(type, False, Reason.QUOTA_EXCEEDED if found.by_quota else Reason.PROFILING_FAILED, message)
     there, desired = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
     if found.running:
         names = [f"{module} on {pool}" for module, pool in found.running]
@@ -200,7 +200,7 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
         return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
     if step.rollout.outranked:
         return _not_ready(step, Reason.OUTRANKED, step.rollout.outranked), True
-    if profiled.reason == Reason.PROFILING_FAILED:
+    if profiled.reason in (Reason.PROFILING_FAILED, Reason.QUOTA_EXCEEDED):
         return _not_ready(step, profiled.reason, profiled.message), step.profiling.gives_up
     if planned.status is False:
         because = profiled if planned.reason == Reason.WAITING_FOR_PROFILES else planned

@@ -63,6 +63,8 @@ class Profiling:
     """Modules without a profile on any usable pool and without a first attempt in progress."""
     gives_up: bool = False
     """Whether one of `modules_without` has no attempt left anywhere."""
+    by_quota: bool = False
+    """Whether all of `modules_without` have no profile because the quotas exclude the namespace."""
     begun: bool = True
     """Whether every missing profile is being made."""
     progress: tuple[ProfilingProgress, ...] = ()
@@ -120,8 +122,12 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         before = known.get(key)
         if before is None or before.phase is ProfilingPhase.GIVEN_UP:
             before = _shared_progress(world, key) or before
-        if before is None and _cores_busy(world, request.pool, (*known.values(), *progress)):
-            continue  # it starts when the earlier run has ended
+        present = (*known.values(), *progress)
+        if before is None and (_cores_busy(world, request.pool, present) or _quota_used(world, request, present)):
+            continue  # it starts when an earlier run has ended
+        if before is not None and before.phase is ProfilingPhase.WAITING and _quota_used(world, request, present):
+            progress.append(before)
+            continue
         after, does = _step(pair, request, before, retry, world, now)
         progress.append(after)
         actions += does
@@ -261,6 +267,7 @@ def _summary(
     by_key = {p.key: p for p in progress}
     ready: dict[Pair, str] = {}
     missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in required.without_curve}
+    excluded: set[Pair] = set()
     running: list[Pair] = []
     waiting: dict[Pair, str] = {}
     retryable: set[str] = set()
@@ -268,6 +275,9 @@ def _summary(
         found = by_key.get(key)
         if key in world.profiles:
             ready[pair] = key
+        elif found is None and _quota(world, pair[1]) == 0:
+            missing[pair] = f"the quota of its namespace in pool {pair[1]} is 0 accelerators; raise it in spec.quotas"
+            excluded.add(pair)
         elif found is None or (found.phase is ProfilingPhase.RUNNING and found.attempt == 1):
             running.append(pair)
             if found is not None and _run(world, found).waits:
@@ -290,6 +300,7 @@ def _summary(
         waiting=waiting,
         modules_without=without,
         gives_up=any(module not in retryable for module in without),
+        by_quota=bool(without) and {pair for pair in missing if pair[0] in without} <= excluded,
         begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),
         progress=progress,
         actions=actions,
@@ -326,6 +337,30 @@ def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]
         p.pool == pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
         for p in chain(own, *others)
     )
+
+
+def _quota_used(world: SessionWorld, request: ProfileRequest, own: Iterable[ProfilingProgress]) -> bool:
+    """Whether the namespace has as many runs on the pool as its quota has accelerators; each run takes one."""
+    namespace = world.session.metadata.namespace or "default"
+    quota = _quota(world, request.pool)
+    if quota is None:
+        return False
+    of_namespace = (
+        session.status.profiling
+        for session in world.cluster.sessions.values()
+        if (session.metadata.namespace or "default") == namespace and session.key != world.session.key
+    )
+    running = {
+        p.key
+        for p in chain(own, *of_namespace)
+        if p.pool == request.pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
+    }
+    return len(running - {request.key}) >= quota
+
+
+def _quota(world: SessionWorld, pool: str) -> int | None:
+    """The quota of the session's namespace in the pool, in accelerators; None if there is none."""
+    return world.cluster.pools[pool].spec.quota(world.session.metadata.namespace or "default")
 
 
 def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:

@@ -1,0 +1,64 @@
+"""A session author takes accelerators beyond the namespace's quota by profiling runs."""
+
+from datetime import timedelta
+
+import pytest
+from tests.builders import SessionBuilder, pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
+
+from partita_api.gpupool import Quota
+from partita_operator.ports import RunPhase
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
+
+
+def many_models(name: str) -> SessionBuilder:
+    made = session(name)
+    for number in range(8):
+        made = made.model(f"m{number}")
+    return made
+
+
+def cluster(*sessions: SessionBuilder, quota: int | None) -> SimulatedCluster:
+    made = SimulatedCluster()
+    quotas = () if quota is None else (Quota(namespace="default", gpus=quota),)
+    limited = pool("limited").with_spec(quotas=quotas)
+    made.add(limited.build(), *(wanting.build() for wanting in sessions))
+    return made
+
+
+def most_runs(made: SimulatedCluster, seconds: int) -> int:
+    """The most profiling runs at the same time that have neither failed nor given a profile."""
+    most = 0
+    for _ in range(seconds):
+        made.look_once()
+        made.now += timedelta(seconds=1)
+        progress = (p for session in made.cluster().sessions.values() for p in session.status.profiling)
+        running = {p.key for p in progress if p.phase == "Running" and ("default", p.key) not in made.profiles}
+        most = max(most, len(running))
+    return most
+
+
+@pytest.mark.parametrize(
+    ("quota", "want"),
+    [pytest.param(None, 9, id="none"), pytest.param(0, 0, id="no accelerators"), pytest.param(2, 2, id="two")],
+)
+def test_a_namespace_has_at_most_as_many_runs_as_its_quota(quota: int | None, want: int) -> None:
+    made = cluster(many_models("traffic"), many_models("second").model("another"), quota=quota)
+    made.runner.script = {"limited": (RunPhase.RUNNING,)}
+    assert most_runs(made, 20) == want
+
+
+def test_retries_stay_within_the_quota() -> None:
+    made = cluster(many_models("traffic"), quota=1)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=1))
+    made.runner.script = {"limited": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
+    assert most_runs(made, 200) == 1
+    assert made.condition("traffic", "Profiled") == ("True", "ProfilesReady")
+
+
+def test_a_session_without_any_quota_says_so() -> None:
+    made = cluster(session("traffic").model("detector"), quota=0)
+    made.run(5)
+    assert started_runs(made) == []
+    profiled = next(c for c in made.session("traffic").status.conditions if c.type == "Profiled")
+    assert "the quota of its namespace in pool limited is 0 accelerators" in profiled.message
