@@ -19,7 +19,7 @@ from partita_operator.settings.pod_templates import PodTemplateSettings
 from partita_operator.settings.ray import RaySettings
 from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, Namespace, Port, Section, SetByChart
 from partita_runtime.logs import LogFormat
-from partita_runtime.models.policy import MODULE_PATTERN, ModelPolicy
+from partita_runtime.models.policy import FILES_PATTERN, MODULE_PATTERN, ModelPolicy
 from partita_runtime.serving.transport.kind import TransportKind
 
 
@@ -64,12 +64,14 @@ class ModelsSettings(Section):
         description="Python packages and modules that entrypoints of models and functions may come from. "
         "Empty: everything that can be imported.",
     )
-    allowed_files: tuple[Annotated[str, Field(pattern=r"^.+/$")], ...] = Field(
+    allowed_files: tuple[Annotated[str, Field(pattern=FILES_PATTERN)], ...] = Field(
         default=(),
-        description="Directories (/models/) and URIs (s3://models/) that model files may come from. "
-        "Empty: any local file.",
+        description="Directories (/models/) and URIs (s3://models/) that model files may come from, and single files "
+        "with the digest that they must have (/models/a.pt2@sha256:...). Empty: any local file.",
     )
-    require_digest: bool = Field(default=False, description="Sessions must give the SHA-256 digest of each file.")
+    require_digest: bool = Field(
+        default=False, description="Each file needs a SHA-256 digest: in allowedFiles, or in the session."
+    )
 
     @property
     def policy(self) -> ModelPolicy:

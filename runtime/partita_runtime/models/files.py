@@ -25,11 +25,12 @@ _PICKLED_OBJECT: Final = "opaque_obj_"
 
 
 def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
-    """The local path of a session's file, after a comparison with its digest if the session has one.
+    """The local path of a session's file, after a comparison with its digest if the platform or the session has one.
 
-    A remote file is fetched if the platform allows its location and the session has its digest. Raises ModelError.
+    A remote file is fetched if the platform allows it and its digest is known. Raises ModelError.
     """
     url = urlsplit(file)
+    sha256 = policy.digest_of(file) or sha256
     if url.scheme not in ("", "file"):
         if policy.files is None or sha256 is None:
             raise ModelError(
@@ -96,8 +97,8 @@ def _compare(path: Path, source: str, sha256: str) -> None:
     if found != sha256:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
-            f"{source} does not match its digest in the session: its SHA-256 digest is {found}; "
-            "correct sha256, or replace the file",
+            f"{source} does not match its digest {sha256}: its SHA-256 digest is {found}; correct the digest (sha256 "
+            "in the session, or models.allowedFiles of the chart), or replace the file",
         )
 
 

@@ -6,6 +6,7 @@ models and functions, which check it again.
 
 import os
 import posixpath
+import re
 from typing import Annotated, Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +22,11 @@ VARIABLE: Final = "PARTITA_MODEL_POLICY"
 MODULE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 """What names of Python packages and modules look like."""
 
+FILES_PATTERN: Final = r"^.+(/|[^/]@sha256:[0-9a-f]{64})$"
+"""What entries of allowed files look like: a directory, or a file with its digest."""
+
+_FILE: Final = re.compile(r"(.+)@sha256:([0-9a-f]{64})")
+
 
 class ModelPolicy(SpecModel):
     """What sessions may use; by default, everything in the image."""
@@ -31,15 +37,23 @@ class ModelPolicy(SpecModel):
     )
     files: tuple[str, ...] | None = Field(
         default=None,
-        description="Allowed prefixes of model files: directories such as /models/, or URIs such as "
-        "s3://models/. Default: any local file.",
+        description="Allowed model files: directories such as /models/, URIs such as s3://models/, and single files "
+        "with the digest that they must have, such as /models/a.pt2@sha256:... Default: any local file.",
     )
-    require_digest: bool = Field(default=False, description="Whether a file needs its SHA-256 digest in the session.")
+    require_digest: bool = Field(
+        default=False, description="Whether a file needs a SHA-256 digest, from `files` or from the session."
+    )
 
     @model_validator(mode="after")
     def _whole_parts(self) -> Self:
-        if wrong := [prefix for prefix in self.files or () if not prefix.endswith("/") or len(prefix) < 2]:
-            raise ValueError(f"files: {', '.join(wrong)} must be a directory, ending with a slash, such as /models/")
+        if wrong := [entry for entry in self.files or () if not _is_directory(entry) and _file(entry) is None]:
+            raise ValueError(
+                f"files: {', '.join(wrong)} must be a directory, ending with a slash, such as /models/, or a file with "
+                "its digest, such as /models/a.pt2@sha256:..."
+            )
+        names = [found[0] for found in map(_file, self.files or ()) if found]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"files: {', '.join(twice)} has two digests; keep one")
         return self
 
     @property
@@ -81,9 +95,20 @@ class ModelPolicy(SpecModel):
         file = source.file or source.weights
         return self._file_problem(file, source.sha256) if file is not None else ""
 
+    def digest_of(self, file: str) -> str | None:
+        """The SHA-256 digest that the platform requires of a file, whatever the session says."""
+        return dict(filter(None, map(_file, self.files or ()))).get(_normal(file))
+
     def _file_problem(self, file: str, sha256: str | None) -> str:
-        where = _normal(file)
-        if self.files is not None and not any(where.startswith(prefix) for prefix in self.files):
+        where, digest = _normal(file), self.digest_of(file)
+        if digest is not None:
+            if sha256 in (None, digest):
+                return ""
+            return (
+                f"file {file} must have the digest {digest} (models.allowedFiles of the chart), not that of the "
+                "session; remove sha256 from the session, or correct one of the two"
+            )
+        if self.files is not None and not any(where.startswith(entry) for entry in self.files if _is_directory(entry)):
             return (
                 f"file {file} is not in a location that the platform allows "
                 f"({', '.join(self.files or ()) or 'none'}); move it there, or add its location to "
@@ -125,11 +150,23 @@ def policy_text(policy: ModelPolicy) -> str:
     return policy.model_dump_json(by_alias=True, exclude_defaults=True)
 
 
+def _is_directory(entry: str) -> bool:
+    return entry.endswith("/") and len(entry) > 1
+
+
+def _file(entry: str) -> tuple[str, str] | None:
+    """The normalized path and the digest of an entry that names a file."""
+    found = _FILE.fullmatch(entry)
+    return (where, found[2]) if found and (where := _normal(found[1])) else None
+
+
 def _normal(file: str) -> str:
     """A normalized path or URI for prefix checks; empty if it could leave its prefix."""
     url = urlsplit(file)
     path = unquote(url.path) if url.scheme else file
     if ".." in path.split("/") or "?" in file or "#" in file or not path.startswith("/"):
+        return ""
+    if url.scheme and "::" in path:  # fsspec would read another location, too
         return ""
     path = posixpath.normpath(path)
     if url.scheme in ("", "file"):

@@ -83,7 +83,7 @@ def _pull(artifact: Artifact, uri: str, sha256: str, target: Path) -> None:
     if digests[artifact.file] != f"sha256:{sha256}":
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
-            f"{uri} does not match its digest in the session: its digest is {digests[artifact.file]}; correct "
-            "sha256, or use the artifact with the right file",
+            f"{uri} does not match its digest {sha256}: its digest is {digests[artifact.file]}; correct the digest "
+            "(sha256 in the session, or models.allowedFiles of the chart), or use the artifact with the right file",
         )
     registry.download_blob(container, digests[artifact.file], str(target))

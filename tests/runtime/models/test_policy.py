@@ -66,6 +66,7 @@ def test_modules_are_allowed_by_whole_names(allowed: tuple[str, ...] | None, ent
         pytest.param("s3://other/models/b.pt2", False, id="the directory in another bucket"),
         pytest.param("https://models/b.pt2", False, id="another scheme"),
         pytest.param("//models/b.pt2", False, id="a host"),
+        pytest.param("s3://models/b.pt2::https://evil/b.pt2", False, id="a chain of fsspec"),
     ],
 )
 def test_files_are_allowed_by_place(file: str, want: bool) -> None:
@@ -73,6 +74,31 @@ def test_files_are_allowed_by_place(file: str, want: bool) -> None:
 
     assert (places.source_problem(ModelSource(file=file)) == "") == want
     assert policy().source_problem(ModelSource(file=file)) == ""
+
+
+@pytest.mark.parametrize(
+    ("file", "sha256", "want_words"),
+    [
+        pytest.param("/models/a.pt2", None, "", id="without a digest"),
+        pytest.param("/models/a.pt2", DIGEST, "", id="with the same digest"),
+        pytest.param("/models/a.pt2", "1" * 64, f"must have the digest {DIGEST}", id="with another digest"),
+        pytest.param("file:///models/./%61.pt2", "1" * 64, "must have the digest", id="by another name"),
+        pytest.param("s3://models/a.pt2", None, "", id="remote"),
+        pytest.param("/shared/a.pt2", "1" * 64, "must have the digest", id="also in an allowed directory"),
+        pytest.param("/shared/b.pt2", None, "has no digest", id="only in an allowed directory"),
+        pytest.param("/models/b.pt2", DIGEST, "not in a location", id="beside it"),
+        pytest.param("/models/a.pt2/b.pt2", DIGEST, "not in a location", id="below it"),
+        pytest.param("/models/a.pt2.pt2", DIGEST, "not in a location", id="a longer name"),
+    ],
+)
+def test_the_platform_can_list_files_with_their_digests(file: str, sha256: str | None, want_words: str) -> None:
+    listed = tuple(f"{name}@sha256:{DIGEST}" for name in ("/models/a.pt2", "s3://models/a.pt2", "/shared/a.pt2"))
+    problem = policy(files=(*listed, "/shared/"), require_digest=True).source_problem(
+        ModelSource(file=file, sha256=sha256)
+    )
+
+    assert want_words in problem
+    assert (problem == "") == (want_words == "")
 
 
 def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
@@ -91,6 +117,9 @@ def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
         pytest.param({"modules": ["a:b"]}, "modules", id="not a module"),
         pytest.param({"files": ["/models"]}, "ending with a slash", id="not a whole directory"),
         pytest.param({"files": ["/"]}, "must be a directory", id="everything"),
+        pytest.param({"files": ["/a.pt2@sha256:12"]}, "must be a directory", id="half a digest"),
+        pytest.param({"files": [f"a.pt2@sha256:{DIGEST}"]}, "must be a directory", id="a relative file"),
+        pytest.param({"files": [f"/a@sha256:{DIGEST}", f"/./a@sha256:{'1' * 64}"]}, "two digests", id="two digests"),
         pytest.param({"moduls": []}, "moduls", id="unknown field"),
     ],
 )
