@@ -1,27 +1,21 @@
-"""Model files: located, compared with their digest, and read without running pickled code."""
+"""Model files: located, compared with their digest, and read without unpickling."""
 
 import hashlib
 import os
 import tempfile
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import torch
 from torch.export import ExportedProgram
 
+from partita_runtime.models.archive_sizes import check_archive_size
 from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.exported.reading import read_exported
 from partita_runtime.models.policy import ModelPolicy
 from partita_runtime.models.remote_files import fetch
 
 TorchModel = torch.nn.Module | ExportedProgram
-
-_FORCE_WEIGHTS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-_PICKLED_OBJECT: Final = "opaque_obj_"
-"""torch.export unpickles entries with this prefix without checks."""
 
 
 def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
@@ -52,16 +46,14 @@ def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
 def load_file(path: Path) -> TorchModel:
     """The model in a .pt2 or .pt file. Raises ModelError.
 
-    Only tensors in the file are unpickled. A file can still do harm: torch.export evaluates its expressions of dynamic
-    shapes, and TorchScript runs its code.
+    Reading a .pt2 file runs nothing that it contains. A TorchScript file (.pt) is code.
     """
     try:
         match path.suffix:
             case ".pt2":
-                _refuse_pickled_objects(path)
-                with _weights_only():
-                    return torch.export.load(path)
+                return read_exported(path)
             case ".pt":
+                check_archive_size(path)
                 return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call, no-any-return]
     except ModelError:
         raise
@@ -100,26 +92,3 @@ def _compare(path: Path, source: str, sha256: str) -> None:
             f"{source} does not match its digest {sha256}: its SHA-256 digest is {found}; correct the digest (sha256 "
             "in the session, or models.allowedFiles of the chart), or replace the file",
         )
-
-
-def _refuse_pickled_objects(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        if any(Path(name).name.startswith(_PICKLED_OBJECT) for name in archive.namelist()):
-            raise ModelError(
-                ModelErrorReason.FORBIDDEN,
-                f"{path} contains pickled Python objects, which can run any code; export the model without them",
-            )
-
-
-@contextmanager
-def _weights_only() -> Iterator[None]:
-    """Make torch.load refuse everything but tensors; torch.export would otherwise try again without that limit."""
-    before = os.environ.get(_FORCE_WEIGHTS_ONLY)
-    os.environ[_FORCE_WEIGHTS_ONLY] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_FORCE_WEIGHTS_ONLY]
-        else:
-            os.environ[_FORCE_WEIGHTS_ONLY] = before

@@ -101,7 +101,7 @@ def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedMo
     obstacles: list[str] = []
     if isinstance(model, ExportedProgram):
         check_exported_input(model, spec)
-        whole, captures = model.module(), (partial(exported_graph, model),)
+        whole, captures = model.module(check_guards=False), (partial(exported_graph, model),)
     elif isinstance(model, torch.jit.ScriptModule):
         whole, captures = model, ()
         obstacles.append("a TorchScript module cannot be cut (a .pt2 file of torch.export can)")

@@ -7,6 +7,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model as load_safetensors
 
+from partita_runtime.models.archive_sizes import check_archive_size
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 
 SAFETENSORS: Final = ".safetensors"
@@ -41,7 +42,10 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
 
 def _state(path: Path) -> dict[str, torch.Tensor]:
     try:
+        check_archive_size(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
     except Exception as error:
         raise _unreadable(path, error) from error
     if not isinstance(state, dict):
