@@ -16,7 +16,7 @@ from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
-from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message
+from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.protocol.images import with_images
 from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
@@ -181,12 +181,13 @@ _HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
 
 def _service(session: Session) -> grpc.GenericRpcHandler:
     methods = _Methods(session)
+    infer = partial(parse_request, max_json_bytes=session.settings.max_json_bytes)
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
             name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
                 _answering(getattr(methods, name)),
-                request_deserializer=MESSAGES[f"{name}Request"].FromString,
+                request_deserializer=infer if name == "ModelInfer" else MESSAGES[f"{name}Request"].FromString,
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
             )
             for name in METHODS

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 import httptools
 
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpHead, HttpService
-from partita_runtime.serving.protocol.inference import RequestError
+from partita_runtime.serving.protocol.inference import RequestError, digits
 
 MOST_KEPT: Final = 256
 """HeadReader that are kept for requests that have the same one, as most of a client's have."""
@@ -58,6 +58,9 @@ class HeadReader:
         if not read.complete:
             return None
         headers = read.headers
+        length = digits(headers.get("content-length", "0"))
+        if length is None:
+            raise RequestError(400, "content-length is not a number of bytes")
         chunked = "transfer-encoding" in headers
         call: HttpCall | RequestError
         try:
@@ -66,7 +69,7 @@ class HeadReader:
             call = error
         return RequestHead(
             call=call,
-            length=int(headers.get("content-length", 0)),
+            length=length,
             chunked=chunked,
             # The parser has consumed what follows a chunked body, so the connection cannot be used again.
             keep_alive=parser.should_keep_alive() and not chunked,

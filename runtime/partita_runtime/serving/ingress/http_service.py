@@ -14,7 +14,14 @@ from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.protocol.images import IMAGE_TYPES, image_request, is_image, with_images
-from partita_runtime.serving.protocol.inference import Body, InferRequest, RequestError, model_metadata, server_metadata
+from partita_runtime.serving.protocol.inference import (
+    Body,
+    InferRequest,
+    RequestError,
+    digits,
+    model_metadata,
+    server_metadata,
+)
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.protocol.openapi_document import openapi
 from partita_runtime.serving.session.body_memory import BodyReading
@@ -124,8 +131,8 @@ class HttpService:
             content_type = _content_type(head)
             if head.headers.get("content-encoding", "identity") != "identity":
                 raise RequestError(400, "compressed request bodies are not supported")
-        length = head.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.settings.max_request_bytes:
+        length = digits(head.headers.get("content-length", "0"))
+        if length is None or length > self.settings.max_request_bytes:
             raise too_large(self.settings)
         return HttpCall(head, operation, content_type, model, version)
 
@@ -145,7 +152,8 @@ class HttpService:
         if is_image(call.content_type, body):
             requested = image_request(body, executor.interface)
         else:
-            requested = decode_request(body, call.head.headers.get(HEADER_LENGTH), executor.interface)
+            length = call.head.headers.get(HEADER_LENGTH)
+            requested = decode_request(body, length, executor.interface, self.settings.max_json_bytes)
         if requested.images:
             client.began(asyncio.create_task(self._infer_images(client, call, requested, executor, arrived)))
         else:

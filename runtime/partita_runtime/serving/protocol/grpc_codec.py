@@ -35,6 +35,52 @@ _CONTENTS: Final[Mapping[DType, str]] = {
 """The field with the elements of a tensor with typed contents. FP16 has none and must be raw."""
 
 
+_RAW_TENSOR: Final = 7 << 3 | 2
+"""The tag of a field of `raw_input_contents`."""
+_MOST_FIELDS: Final = 1024
+"""Fields of a message that are searched for raw tensors."""
+
+
+def parse_request(data: bytes, max_json_bytes: int) -> Any:
+    """The ModelInferRequest in these bytes. A parsed message takes many times its memory, except for raw tensors.
+
+    Raises RequestError (413) if it has more than `max_json_bytes` besides them, and DecodeError if it is no message.
+    """
+    if len(data) > max_json_bytes:
+        parsed = len(data) - _raw_tensor_bytes(data)
+        if parsed > max_json_bytes:
+            raise RequestError(
+                413,
+                f"the message has {parsed} bytes besides raw_input_contents, of at most {max_json_bytes}; "
+                "send its tensors there",
+            )
+    return MESSAGES["ModelInferRequest"].FromString(data)
+
+
+def _raw_tensor_bytes(data: bytes) -> int:
+    """The bytes of the raw tensors among the first fields; the fields after something invalid are not searched."""
+    found = position = 0
+    for _ in range(_MOST_FIELDS):
+        tag, position = _varint(data, position)
+        if tag & 7 != 2:
+            break  # all fields of the message have a length
+        length, position = _varint(data, position)
+        if tag == _RAW_TENSOR:
+            found += min(length, len(data) - position)
+        position += length
+    return found
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and the position after it; 0 at the end of the data."""
+    number = 0
+    for count, byte in enumerate(data[position : position + 10]):
+        number |= (byte & 0x7F) << 7 * count
+        if byte < 0x80:
+            return number, position + count + 1
+    return 0, len(data)
+
+
 def decode_request(message: Any, interface: Interface) -> InferRequest:
     """The request in a ModelInferRequest. Raises RequestError (400) with what is wrong and what is expected."""
     if len(message.id) > MAX_ID:
@@ -126,11 +172,12 @@ def _from_contents(tensor: Any, spec: TensorSpec) -> Array:
     kind = _CONTENTS.get(spec.dtype)
     if kind is None:
         raise RequestError(400, f"input {tensor.name!r}: {spec.dtype} has no typed contents; send raw_input_contents")
-    given = np.array(getattr(tensor.contents, kind))
-    if given.size != np.prod(tensor.shape):
+    elements = getattr(tensor.contents, kind)
+    if len(elements) != np.prod(tensor.shape):
         raise RequestError(
-            400, f"input {tensor.name!r}: {list(tensor.shape)} needs as many elements in {kind}, not {given.size}"
+            400, f"input {tensor.name!r}: {list(tensor.shape)} needs as many elements in {kind}, not {len(elements)}"
         )
+    given = np.array(elements)
     if spec.dtype == DType.UINT8 and given.max() > 255:
         raise RequestError(400, f"input {tensor.name!r}: its contents must be from 0 to 255")
     return given.astype(NUMPY_DTYPES[spec.dtype]).reshape(tensor.shape)

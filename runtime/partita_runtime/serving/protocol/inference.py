@@ -18,8 +18,11 @@ RETRY_AFTER_SECONDS: Final = 1
 MODEL_VERSION: Final = "1"
 MAX_ID: Final = 1024
 """Most characters in a request's id."""
+MAX_MESSAGE: Final = 1000
+"""Most characters of an error's message: it may repeat what the client has sent."""
 _MAX_DIGITS: Final = 20
-"""Digits of the largest number of 64 bits."""
+"""Digits of the largest number of 64 bits. Python takes quadratic time for long ones, and refuses more than 4300."""
+_MAX_NUMBER: Final = 2**63 - 1
 
 DATATYPES: Final[Mapping[np.dtype[Any], str]] = {np.dtype(dtype): name for name, dtype in NUMPY_DTYPES.items()} | {
     np.dtype(np.bool_): "BOOL",
@@ -37,7 +40,7 @@ class RequestError(Exception):
     """The request is answered with an error: an HTTP status, and a message for the one who sent it."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}...")
         self.status = status
         self.retry_after_seconds = retry_after_seconds
 
@@ -65,6 +68,11 @@ class InferRequest(NamedTuple):
         return self._replace(timeout_micros=micros)
 
 
+def digits(text: str) -> int | None:
+    """The number of ASCII digits; None for any other text, and for more digits than a number of 64 bits has."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
 def whole_number(name: str, value: object) -> int:
     """A request's parameter of this name; 0 for None. Raises RequestError (400) unless it is a whole number from 0.
 
@@ -72,11 +80,10 @@ def whole_number(name: str, value: object) -> int:
     """
     if value is None:
         return 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS:
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise RequestError(400, f"parameter {name!r} must be a whole number from 0, not {value!r:.80}")
-    return value
+    number = digits(value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MAX_NUMBER:
+        raise RequestError(400, f"parameter {name!r} must be a whole number from 0 to {_MAX_NUMBER}, not {value!r:.80}")
+    return number
 
 
 def server_metadata() -> dict[str, Any]:

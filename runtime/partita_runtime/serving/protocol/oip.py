@@ -4,6 +4,7 @@ Specification: https://github.com/open-inference/open-inference-protocol; the bi
 (extension_binary_data.md): raw tensors follow the JSON, whose length is in the Inference-Header-Content-Length header.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from partita_runtime.serving.protocol.inference import (
     check_numbers,
     check_output,
     check_tensor,
+    digits,
     samples_of,
     split_bytes,
     whole_number,
@@ -35,10 +37,14 @@ from partita_runtime.serving.protocol.inference import (
 from partita_runtime.serving.protocol.interface import Interface
 
 HEADER_LENGTH: Final = "inference-header-content-length"
+MAX_JSON_BYTES: Final = 4 * 1024 * 1024
+"""By default the most bytes of a request's JSON. Other requests wait while it is parsed, also if a thread parses it."""
 
 _MOST_KEPT: Final = 256
 """Parsed headers that are cached; most requests of a client have the same header."""
 _MOST_KEPT_BYTES: Final = 1024
+_MOST_DIMENSIONS: Final = 9
+_Size = Annotated[int, Field(ge=0, lt=2**63)]
 _ITEM_BYTES: Final = {name: dtype.itemsize for dtype, name in DATATYPES.items()}
 
 
@@ -47,7 +53,7 @@ class _Header(BaseModel):
 
 
 class _Parameters(_Header):
-    binary_data_size: int | None = Field(default=None, ge=0)
+    binary_data_size: _Size | None = None
     binary_data: bool | None = None
     binary_data_output: bool = False
     timeout: Any = None
@@ -59,7 +65,7 @@ class _Parameters(_Header):
 class _InputHeader(_Header):
     name: str
     datatype: str
-    shape: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=9)]
+    shape: Annotated[tuple[_Size, ...], Field(max_length=_MOST_DIMENSIONS)]
     parameters: _Parameters = _Parameters()
     data: list[Any] | None = None
 
@@ -98,12 +104,18 @@ class _Form(NamedTuple):
     timeout_micros: int | None
 
 
-def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
+def decode_request(
+    body: Body, header_length: str | None, interface: Interface, max_json_bytes: int = MAX_JSON_BYTES
+) -> InferRequest:
     """The request in an HTTP body; `header_length` is the header of that name.
 
-    Raises RequestError (400) with what is wrong and what is expected.
+    Raises RequestError with what is wrong and what is expected: 400, or 413 for too much JSON.
     """
     length = _header_length(header_length, len(body))
+    if length > max_json_bytes:
+        raise RequestError(
+            413, f"the request has {length} bytes of JSON, of at most {max_json_bytes}; send its tensors as binary data"
+        )
     read = _read_again if length <= _MOST_KEPT_BYTES else _read
     form = read(bytes(body[:length]), interface)
     inputs: Mapping[str, Array]
@@ -226,11 +238,12 @@ def _placed(places: Sequence[_TensorPlace], body: Body, start: int) -> dict[str,
 def _header_length(given: str | None, body: int) -> int:
     if given is None:
         return body
-    if not given.isascii() or not given.isdecimal() or int(given) > body:
+    length = digits(given)
+    if length is None or length > body:
         raise RequestError(
-            400, f"Inference-Header-Content-Length {given!r} is not a length within the body of {body} bytes"
+            400, f"Inference-Header-Content-Length {given!r:.80} is not a length within the body of {body} bytes"
         )
-    return int(given)
+    return length
 
 
 def _requested_outputs(header: _RequestHeader, interface: Interface) -> dict[str, bool] | None:
@@ -272,25 +285,42 @@ def _inputs(
 def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
     if header.data is None:
         raise RequestError(400, f"input {header.name!r} needs data, or parameters.binary_data_size and binary data")
-    dtype = NUMPY_DTYPES[spec.dtype]
-    try:
-        given = np.array(header.data)
-        fits = given.dtype.kind in ("iuf" if dtype.kind == "f" else "iu") or given.size == 0
-        if fits and dtype.kind != "f" and given.size:
-            limits = np.iinfo(dtype)
-            fits = int(given.min()) >= limits.min and int(given.max()) <= limits.max
-    except ValueError:
-        fits = False  # not a rectangle
-    if not fits:
-        raise RequestError(400, f"input {header.name!r}: its data is not an array of {spec.dtype} numbers")
-    array = given.astype(dtype)
-    if array.size != math.prod(header.shape):
+    numbers, dtype = _flat(header.data), NUMPY_DTYPES[spec.dtype]
+    if numbers is not None and len(numbers) != math.prod(header.shape):
         raise RequestError(
             400,
             f"input {header.name!r}: shape {list(header.shape)} has {math.prod(header.shape)} elements, "
-            f"but data has {array.size}",
+            f"but data has {len(numbers)}",
         )
+    array = None if numbers is None else _converted(numbers, dtype)
+    if array is None:
+        raise RequestError(400, f"input {header.name!r}: its data is not an array of {spec.dtype} numbers")
     return array.reshape(header.shape)
+
+
+def _flat(data: Sequence[Any]) -> Sequence[int | float] | None:
+    """The numbers of nested lists; None if they are no rectangle, or have anything else in them."""
+    for _ in range(_MOST_DIMENSIONS):
+        if not data or not isinstance(data[0], list):
+            break
+        if set(map(type, data)) != {list} or len(set(map(len, data))) > 1:
+            return None
+        data = [*itertools.chain.from_iterable(data)]
+    return data if set(map(type, data)) <= {int, float} else None
+
+
+def _converted(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> Array | None:
+    """The numbers in this element type; None if it cannot hold one of them."""
+    given = np.array(numbers)  # of objects, if a number is larger than all element types
+    if given.size == 0:
+        return given.astype(dtype)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            array = given.astype(dtype) if given.dtype.kind in "iuf" else None
+        return None if array is None or np.isinf(array).any() else array
+    limits = np.iinfo(dtype)
+    fits = given.dtype.kind in "iu" and int(given.min()) >= limits.min and int(given.max()) <= limits.max
+    return given.astype(dtype) if fits else None
 
 
 def _from_binary(header: _InputHeader, spec: TensorSpec, blob: memoryview) -> Array:

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from partita_api.meta import SpecModel
+from partita_runtime.serving.protocol.oip import MAX_JSON_BYTES
 from partita_runtime.serving.session.waiting_room import MOST_HELD
 
 
@@ -15,6 +16,8 @@ class FrontendSettings(SpecModel):
     """Processes for CPU functions, if the session has functions."""
     max_request_bytes: int = 64 * 1024 * 1024
     """Largest request body."""
+    max_json_bytes: int = MAX_JSON_BYTES
+    """Most bytes of a request's JSON, and of a gRPC message besides raw tensors: other requests wait for the parser."""
     max_reading_bytes: int = 256 * 1024 * 1024
     """Most bytes of all request bodies that have arrived in part. A request that would exceed it is refused."""
     body_seconds: float = 60.0
