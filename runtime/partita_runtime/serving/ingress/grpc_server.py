@@ -12,13 +12,13 @@ from google.protobuf.message import DecodeError
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_service import too_slow
+from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
-from partita_runtime.serving.protocol.images import with_images
 from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
@@ -101,13 +101,13 @@ class _Methods:
         arrived = now_micros()
         message = await self._read(context)
         executor = self._executor(message.model_name, message.model_version)
-        requested = decode_request(message, executor.interface)
-        if requested.images:
-            requested = await with_images(requested, executor.interface)
-            executor = self._executor(message.model_name, message.model_version)
-        remaining = context.time_remaining()
+        metadata, remaining = _text_metadata(context), context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        request = _GrpcInference(self._session, requested.within(patience), executor, arrived, _text_metadata(context))
+        requested = decode_request(message, executor.interface).within(patience)
+        if requested.images:
+            requested = await with_tensors(self._session, requested, executor, arrived, metadata)
+            executor = self._executor(message.model_name, message.model_version)
+        request = _GrpcInference(self._session, requested, executor, arrived, metadata)
         try:
             return await request.answer
         except asyncio.CancelledError:

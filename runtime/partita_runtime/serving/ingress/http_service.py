@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
-from partita_runtime.serving.protocol.images import IMAGE_TYPES, image_request, is_image, with_images
+from partita_runtime.serving.protocol.images import IMAGE_TYPES, image_request, is_image
 from partita_runtime.serving.protocol.inference import (
     Body,
     InferRequest,
@@ -24,7 +25,7 @@ from partita_runtime.serving.protocol.inference import (
 )
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.protocol.openapi_document import openapi
-from partita_runtime.serving.session.body_memory import BodyReading
+from partita_runtime.serving.session.body_memory import BodyMemoryError, BodyReading
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
@@ -163,7 +164,7 @@ class HttpService:
         self, client: HttpClient, call: HttpCall, requested: InferRequest, executor: EpochExecutor, arrived: int
     ) -> None:
         try:
-            requested = await with_images(requested, executor.interface)
+            requested = await with_tensors(self._session, requested, executor, arrived, call.head.headers)
             executor = executor_for(self._session, call.model, call.version)
             # Nothing is awaited between the choice of the executor and the begin of the request.
             client.began(_HttpInference(self._session, client, call, requested, executor, arrived))
@@ -234,7 +235,7 @@ _MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
 
 
 def _failure(error: Exception) -> HttpAnswer:
-    if isinstance(error, UnservedError):
+    if isinstance(error, UnservedError | BodyMemoryError):
         return refusal(refused(error))
     if isinstance(error, RequestError):
         return refusal(error)

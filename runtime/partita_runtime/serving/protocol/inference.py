@@ -59,7 +59,7 @@ class InferRequest(NamedTuple):
     timeout_micros: int | None
     """How long the client waits, if it has said so."""
     images: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
-    """Inputs that are JPEG or PNG images, one for each sample; `images.with_images` makes tensors of them."""
+    """Inputs that are JPEG or PNG images, one for each sample; `session.image_decoder` makes tensors of them."""
 
     def within(self, micros: int | None) -> Self:
         """The same request with this timeout, if it is shorter; None changes nothing."""

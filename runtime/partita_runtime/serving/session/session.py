@@ -16,6 +16,7 @@ from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.body_memory import BodyMemory
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.epoch_switch import EpochSwitch, is_complete
+from partita_runtime.serving.session.image_decoder import ImageDecoder
 from partita_runtime.serving.session.measurement import FrontendAddresses, SessionMeasurement
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.waiting_room import Place, Waiter, WaitingRoom
@@ -58,6 +59,7 @@ class Session:
         """Samples and traces requests; None if requests are not traced."""
         self.bodies = BodyMemory(settings.max_reading_bytes)
         """Memory of the request bodies that are being read, by all servers of the session."""
+        self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)
         self.meter = Meter()
         """Counts the requests of this frontend."""
         self.waiting = WaitingRoom(settings.max_held_requests, self.bodies, self.meter)
@@ -90,6 +92,7 @@ class Session:
             task.cancel()
         self._epochs.close()
         self._measurement.close()
+        self.images.close()
 
     @property
     def serving(self) -> EpochExecutor | None:

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from partita_api.meta import SpecModel
+from partita_runtime.serving.protocol.images import MAX_IMAGE_BYTES
 from partita_runtime.serving.protocol.oip import MAX_JSON_BYTES
 from partita_runtime.serving.session.waiting_room import MOST_HELD
 
@@ -18,6 +19,10 @@ class FrontendSettings(SpecModel):
     """Largest request body."""
     max_json_bytes: int = MAX_JSON_BYTES
     """Most bytes of a request's JSON, and of a gRPC message besides raw tensors: other requests wait for the parser."""
+    image_threads: int = 2
+    """Threads that decode images."""
+    max_image_bytes: int = MAX_IMAGE_BYTES
+    """Most memory that the decoding of one image may take: of all together, `image_threads` times as much."""
     max_reading_bytes: int = 256 * 1024 * 1024
     """Most bytes of all request bodies that have arrived in part. A request that would exceed it is refused."""
     body_seconds: float = 60.0
