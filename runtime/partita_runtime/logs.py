@@ -1,4 +1,7 @@
-"""Log lines as text or as one JSON object per line, with the ids of what they are about, and without secrets."""
+"""Log lines as text or as one JSON object per line, with the ids of what they are about, and without secrets.
+
+A record is one line, whatever text of clients or models is in it.
+"""
 
 import json
 import logging
@@ -9,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 IDS: Final = ("session", "plan", "module", "pipeline", "stage", "pool", "replica", "batch")
 """The names of ids, set with `about` or `concerning`."""
@@ -26,6 +29,10 @@ _SECRETS: Final = (
     ),
     (re.compile(r"://[^/\s:@]+:[^/\s@]+@"), "://***@"),
 )
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that end a line or control a terminal; a tab does not."""
+_RUNTIME: Final = "partita_runtime"
+"""The logger above all of the runtime."""
 _about: ContextVar[Mapping[str, object] | None] = ContextVar("about", default=None)
 
 
@@ -52,14 +59,14 @@ def concerning(**ids: object) -> dict[str, object]:
 
 
 class TextFormatter(logging.Formatter):
-    """A line of text, without secrets."""
+    """A line of text, without secrets. Control characters are escaped, also the ends of a traceback's lines."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT, "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, followed by a traceback if there is one."""
-        return without_secrets(super().format(record))
+        """The line, with a traceback if there is one."""
+        return one_line(without_secrets(super().format(record)))
 
 
 class JsonFormatter(logging.Formatter):
@@ -83,7 +90,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = without_secrets(self.formatException(record.exc_info))
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return _CONTROL.sub(_in_json, json.dumps(line, default=str, ensure_ascii=False))
 
 
 def log_to_stderr(logger: logging.Logger, form: LogFormat, level: str, **ids: object) -> None:
@@ -98,11 +105,33 @@ def log_to_stderr(logger: logging.Logger, form: LogFormat, level: str, **ids: ob
 def log_as_environment_says(**ids: object) -> None:
     """In a frontend or stage replica: write lines in the format of PARTITA_LOG_FORMAT, with `ids`.
 
-    Raises ValueError for an unknown format.
+    Without it Ray writes the lines, in a format of its own. Raises ValueError for an unknown format.
     """
     form = os.environ.get(FORMAT_VARIABLE)
     if form is not None:
-        log_to_stderr(logging.getLogger("partita_runtime"), LogFormat(form), "info", **ids)
+        log_to_stderr(logging.getLogger(_RUNTIME), LogFormat(form), "info", **ids)
+    else:
+        logging.setLogRecordFactory(_EscapedRecord)
+
+
+class _EscapedRecord(logging.LogRecord):
+    """A record for handlers of others: the runtime's messages and tracebacks are one line."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.name.partition(".")[0] == _RUNTIME:
+            self.msg, self.args = one_line(self.getMessage()), None
+            if self.exc_info:
+                self.exc_text = one_line(logging.Formatter().formatException(self.exc_info))
+
+
+def one_line(text: str) -> str:
+    """The text with control characters written as escapes, such as \\n."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _in_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def without_secrets(text: str) -> str:

@@ -18,8 +18,10 @@ from partita_runtime.logs import (
     FORMAT_VARIABLE,
     JsonFormatter,
     LogFormat,
+    TextFormatter,
     about,
     concerning,
+    log_as_environment_says,
     log_to_stderr,
     without_secrets,
 )
@@ -52,6 +54,42 @@ def test_a_line_is_one_object(lines: Lines) -> None:
         "batch": 7,
         "module": "crop",
     }
+
+
+FORGED = "none\r\n2026-01-01T00:00:00 ERROR partita_runtime: forged\x1b[2K\x85\u2028\u2029\x0b\x0c\x1d\x00 end"
+"""A client's text that tries to write a line of its own, and to erase one in a terminal."""
+
+
+def failing_with(text: str) -> logging.LogRecord:
+    """A record of an exception of a model."""
+    try:
+        raise RuntimeError(text)
+    except RuntimeError:
+        logger, info = logging.getLogger("partita_runtime.x"), sys.exc_info()
+        return logger.makeRecord(logger.name, logging.ERROR, "", 0, "no %s", (text,), info)
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_text_of_clients_and_models_does_not_make_lines(formatter: logging.Formatter) -> None:
+    line = formatter.format(failing_with(FORGED))
+    assert line.splitlines() == [line]
+    assert line.isprintable()
+    assert line.count("forged") == 2, "nothing is left out"
+
+
+def test_text_of_clients_and_models_does_not_make_lines_of_rays_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FORMAT_VARIABLE, raising=False)
+    before = logging.getLogRecordFactory()
+    try:
+        log_as_environment_says()
+        line = logging.Formatter("%(levelname)s %(message)s").format(failing_with(FORGED))
+        others = logging.getLogger("others").makeRecord("others", logging.INFO, "", 0, "a\n%s", ("b",), None)
+    finally:
+        logging.setLogRecordFactory(before)
+    message, traceback = line.split("\n")  # a formatter of others puts the traceback below the message
+    assert [message.isprintable(), traceback.isprintable()] == [True, True]
+    assert traceback.startswith("Traceback ")
+    assert others.getMessage() == "a\nb"
 
 
 def test_exceptions_stay_in_their_line(lines: Lines) -> None:
