@@ -16,11 +16,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 # How long an example takes says more about the machine than about the code, and a test is to say the same of the same
-# code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast
+# code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast,
+# and with 20,000 of each, for minutes: HYPOTHESIS_PROFILE=fuzz .venv/bin/pytest tests/security/test_parsers.py
 hypothesis.settings.register_profile(
     "partita", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile("search", hypothesis.settings.get_profile("partita"), derandomize=False)
+hypothesis.settings.register_profile("fuzz", hypothesis.settings.get_profile("search"), max_examples=20_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita"))
 
 ROOT = Path(__file__).resolve().parents[1]
