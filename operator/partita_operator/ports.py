@@ -21,6 +21,10 @@ _LISTED_STAGES: Final = 4
 """Most stages that a remark names."""
 
 
+REDACTED: Final = "<redacted>"
+"""What Ray's dashboard shows in place of secrets. A configuration that contains it is not written back."""
+
+
 class EngineUnavailableError(Exception):
     """The serving engine cannot be reached now; the message names the address and the reason."""
 

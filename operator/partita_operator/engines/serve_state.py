@@ -14,7 +14,7 @@ from partita_operator.engines.app_config import AppConfig, configured_relocation
 from partita_operator.engines.deployments import Deployments, session_of
 from partita_operator.engines.placement import Resources, of_pools, summed
 from partita_operator.engines.serve_details import ApplicationDetails, ServeDetails
-from partita_operator.ports import EngineUnavailableError
+from partita_operator.ports import REDACTED, EngineUnavailableError
 from partita_runtime.serving.deploy.applications import frontend_name
 from partita_runtime.serving.deploy.relocation import Relocation
 
@@ -28,8 +28,6 @@ STOPPING: Final = "STOPPING"
 
 _CLUSTER_OPTIONS: Final = ("proxy_location", "http_options", "grpc_options", "target_capacity")
 """What a PUT sets in addition to the applications."""
-_REDACTED: Final = "<redacted>"
-"""What the dashboard shows browsers in place of secrets."""
 
 
 class UnreadableConfigError(EngineUnavailableError):
@@ -191,13 +189,19 @@ def _complete_config(app: ServeApplication) -> AppConfig:
             f"Serve does not show the configuration of application {app.name!r}, and a write would delete it; nothing "
             "was changed. Wait until the Serve controller has recovered."
         )
-    if _REDACTED in json.dumps(app.config):
+    if REDACTED in json.dumps(_environments(app.config) if app.session_key else app.config):
         raise UnreadableConfigError(
             f"The dashboard hides secrets of application {app.name!r}, and a write would overwrite them; nothing was "
             "changed. Set RAY_DASHBOARD_REDACT_RUNTIME_ENV=0 on the Ray head, or remove the proxy that makes requests "
             "look as if they came from a browser."
         )
     return app.config
+
+
+def _environments(config: AppConfig) -> list[Any]:
+    """The parts of a session's application that the operator's settings decide. The others are the session's words."""
+    options = (deployment.get("ray_actor_options") or {} for deployment in config.get("deployments", ()))
+    return [config.get("runtime_env"), *(option.get("runtime_env") for option in options)]
 
 
 def _application(name: str, app: ApplicationDetails) -> ServeApplication:

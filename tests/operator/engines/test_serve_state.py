@@ -100,6 +100,29 @@ def test_an_incomplete_configuration_is_never_overwritten(config: dict[str, Any]
     assert [word for word in want_words if word not in str(raised.value)] == []
 
 
+@pytest.mark.parametrize(
+    ("config", "blocks"),
+    [
+        pytest.param({"args": {"kwargs": {"secret": "<redacted>"}}}, False, id="arguments of the session's model"),
+        pytest.param({"deployments": [{"user_config": {"plan": "<redacted>"}}]}, False, id="its plan"),
+        pytest.param({"runtime_env": {"env_vars": {"PATH": "<redacted>"}}}, True, id="variables of the operator"),
+        pytest.param(
+            {"deployments": [{"ray_actor_options": {"runtime_env": {"env_vars": {"PATH": "<redacted>"}}}}]},
+            True,
+            id="variables of a deployment",
+        ),
+    ],
+)
+def test_what_a_session_writes_does_not_block_other_sessions(config: dict[str, Any], blocks: bool) -> None:
+    other = {"name": OTHER_SESSION, "import_path": "x:y", "deployments": [], **config}
+    state = read_state(details(app(OTHER_SESSION, deployed_app_config=other)))
+    if blocks:
+        with pytest.raises(UnreadableConfigError):
+            config_to_put(state, KEY, Deployments(), 8000)
+    else:
+        assert config_to_put(state, KEY, Deployments(), 8000)["applications"] == [other]
+
+
 def test_a_session_sees_only_its_own_applications() -> None:
     state = read_state(details(app(OURS), app(OTHER_SESSION), app("chat")))
     assert set(state.of_session(KEY)) == {OURS}
