@@ -1,10 +1,14 @@
-"""Profile: what one model costs on one GPU class, block by block. Kept in a ConfigMap under its content key."""
+"""Profile: what one model costs on one GPU class, block by block. Kept in a ConfigMap under its content key.
+
+Profiles are measured by processes that run users' code, so every number, text and list in them has bounds. They are far
+from what models take, and small enough that all computations with them stay exact and finish.
+"""
 
 from collections.abc import Mapping
-from math import isfinite
-from typing import Annotated, Final, Self
+from math import prod
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.digests import digest
 from partita_api.meta import SpecModel
@@ -12,6 +16,37 @@ from partita_api.session.module import ModelSource, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
+
+MOST_BLOCKS: Final = 64
+"""The most blocks of one model in a profile and in a PipelinePlan."""
+MOST_BATCH_SIZES: Final = 64
+LARGEST_BATCH: Final = 4096
+LONGEST_MICROS: Final = 86_400_000_000
+"""The longest time of a block: a day, in microseconds."""
+MOST_MEMORY_BYTES: Final = 1 << 44
+"""The most memory of a block: 16 TiB."""
+MOST_SAMPLE_BYTES: Final = 1 << 32
+"""The most bytes of one sample's tensors at a cut or at the end: 4 GiB."""
+MOST_TENSORS: Final = 64
+"""The most tensors at a cut or at the end."""
+MOST_TEXT: Final = 8192
+"""The most characters of a text for people."""
+
+
+def _small_enough(tensor: TensorSpec) -> TensorSpec:
+    if prod(tensor.shape) > MOST_SAMPLE_BYTES:
+        raise ValueError(f"a tensor of shape {list(tensor.shape)} has more than {MOST_SAMPLE_BYTES} elements")
+    return tensor
+
+
+BatchSize = Annotated[int, Field(ge=1, le=LARGEST_BATCH)]
+Divisor = Annotated[int, Field(ge=1, le=8)]
+Micros = Annotated[float, Field(ge=0, le=LONGEST_MICROS, allow_inf_nan=False)]
+Spread = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+MemoryBytes = Annotated[int, Field(ge=0, le=MOST_MEMORY_BYTES)]
+SampleTensors = Annotated[
+    tuple[Annotated[TensorSpec, AfterValidator(_small_enough)], ...], Field(max_length=MOST_TENSORS)
+]
 
 
 class ProfiledPod(SpecModel):
@@ -37,11 +72,15 @@ class ProfileRequest(SpecModel):
     model: ModelSource
     input: TensorSpec
     blocks: int = Field(ge=1, le=20)
-    batch_sizes: tuple[int, ...] = Field(min_length=1, description="Increasing batch sizes to time.")
-    divisors: tuple[int, ...] = Field(default=(1,), min_length=1, description="vGPU divisors to time.")
+    batch_sizes: tuple[BatchSize, ...] = Field(
+        min_length=1, max_length=MOST_BATCH_SIZES, description="Increasing batch sizes to time."
+    )
+    divisors: tuple[Divisor, ...] = Field(
+        default=(1,), min_length=1, max_length=8, description="vGPU divisors to time."
+    )
     pool: str
     backend: str = "Eager"
-    slowdown: float | None = None
+    slowdown: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     curve: tuple[int, int] | None = Field(default=None, description="(alpha, beta) in microseconds, if emulated.")
     versions: dict[str, str] = Field(default={}, description="Library versions that matter, such as torch's.")
     pod: ProfiledPod | None = Field(default=None, description="What a pod template changes, if it changes anything.")
@@ -55,26 +94,30 @@ class ProfileRequest(SpecModel):
 class VgpuLatency(SpecModel):
     """Times of every block on a vGPU of 1/divisor of an accelerator."""
 
-    divisor: int = Field(ge=1, le=8)
-    median_micros: tuple[tuple[float, ...], ...] = Field(description="[block][batch size] medians in microseconds.")
-    spread: tuple[tuple[float, ...], ...] = Field(
-        default=(), description="[block][batch size] interquartile range divided by the median."
+    divisor: Divisor
+    median_micros: tuple[Annotated[tuple[Micros, ...], Field(max_length=MOST_BATCH_SIZES)], ...] = Field(
+        max_length=MOST_BLOCKS, description="[block][batch size] medians in microseconds."
+    )
+    spread: tuple[Annotated[tuple[Spread, ...], Field(max_length=MOST_BATCH_SIZES)], ...] = Field(
+        default=(),
+        max_length=MOST_BLOCKS,
+        description="[block][batch size] interquartile range divided by the median; empty if unknown.",
     )
 
 
 class Cut(SpecModel):
     """What crosses between two neighbouring blocks, for one sample."""
 
-    bytes: int = Field(ge=0, description="Bytes of one sample's tensors at full precision.")
-    tensors: int = Field(default=1, ge=1, description="Number of tensors.")
-    specs: tuple[TensorSpec, ...] = Field(default=(), description="Each of them, at full precision; empty if unknown.")
+    bytes: int = Field(ge=0, le=MOST_SAMPLE_BYTES, description="Bytes of one sample's tensors at full precision.")
+    tensors: int = Field(default=1, ge=1, le=MOST_TENSORS, description="Number of tensors.")
+    specs: SampleTensors = Field(default=(), description="Each of them, at full precision; empty if unknown.")
 
 
 class BlockMemory(SpecModel):
     """Memory of one block."""
 
-    weights_bytes: int = Field(ge=0)
-    activation_bytes: int = Field(ge=0, description="Largest live activations of one sample.")
+    weights_bytes: MemoryBytes
+    activation_bytes: MemoryBytes = Field(description="Largest live activations of one sample.")
 
 
 class Profile(SpecModel):
@@ -83,16 +126,20 @@ class Profile(SpecModel):
     `latency` has one entry a vGPU divisor; all arrays in it are [block][batch size] in the order of `batch_sizes`.
     """
 
-    schema_version: int = 1
-    key: str
+    schema_version: Literal[1] = 1
+    key: str = Field(max_length=64)
     request: ProfileRequest
-    partition: str = Field(description="Digest of the model's cut into blocks; equal on every class.")
-    batch_sizes: tuple[Annotated[int, Field(ge=1)], ...]
-    latency: tuple[VgpuLatency, ...]
-    cuts: tuple[Cut, ...] = Field(description="One between each pair of neighbouring blocks: blocks - 1.")
-    memory: tuple[BlockMemory, ...] = ()
-    outputs: tuple[TensorSpec, ...] = Field(default=(), description="Tensors that the last block gives for one sample.")
-    environment: dict[str, str] = Field(default={}, description="Device, library versions and date, for people.")
+    partition: str = Field(max_length=64, description="Digest of the model's cut into blocks; equal on every class.")
+    batch_sizes: tuple[BatchSize, ...] = Field(max_length=MOST_BATCH_SIZES)
+    latency: tuple[VgpuLatency, ...] = Field(max_length=8)
+    cuts: tuple[Cut, ...] = Field(
+        max_length=MOST_BLOCKS - 1, description="One between each pair of neighbouring blocks: blocks - 1."
+    )
+    memory: tuple[BlockMemory, ...] = Field(default=(), max_length=MOST_BLOCKS)
+    outputs: SampleTensors = Field(default=(), description="Tensors that the last block gives for one sample.")
+    environment: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=MOST_TEXT)]] = Field(
+        default={}, max_length=16, description="Device, library versions and date, for people."
+    )
 
     @classmethod
     def of_whole_model(
@@ -128,21 +175,40 @@ class Profile(SpecModel):
         if len(self.memory) not in (0, self.blocks):
             raise ValueError(f"memory must be empty, or have one entry for each of the {self.blocks} blocks")
         for vgpu in self.latency:
-            if len(vgpu.median_micros) != self.blocks or any(
-                len(row) != len(self.batch_sizes) for row in vgpu.median_micros
-            ):
+            for name, rows in (("latency", vgpu.median_micros), ("spread", vgpu.spread)):
+                if (rows or name == "latency") and (
+                    len(rows) != self.blocks or any(len(row) != len(self.batch_sizes) for row in rows)
+                ):
+                    raise ValueError(
+                        f"{name} of divisor {vgpu.divisor} must be "
+                        f"{self.blocks} blocks x {len(self.batch_sizes)} batch sizes"
+                    )
+            if any(sum(column) < 1 for column in zip(*vgpu.median_micros, strict=True)):
                 raise ValueError(
-                    f"latency of divisor {vgpu.divisor} must be "
-                    f"{self.blocks} blocks x {len(self.batch_sizes)} batch sizes"
-                )
-            wrong = [micros for row in vgpu.median_micros for micros in row if not (isfinite(micros) and micros >= 0)]
-            if wrong:
-                raise ValueError(
-                    f"latency of divisor {vgpu.divisor} has {wrong[0]:g} us, not a valid time: profile the model again"
+                    f"latency of divisor {vgpu.divisor} has a batch that takes less than 1 us, which no accelerator "
+                    "does: profile the model again"
                 )
         if not self.latency:
             raise ValueError("a profile needs latencies of at least one vGPU divisor")
         return self
+
+    def differences(self, request: ProfileRequest) -> tuple[str, ...]:
+        """In what this is not a profile of `request`: a sentence for each point; empty if it is one."""
+        wrong = []
+        if changed := [
+            name for name in type(request).model_fields if getattr(self.request, name) != getattr(request, name)
+        ]:
+            wrong.append(f"it is a profile of another {', '.join(changed)}")
+        if self.key != request.key:
+            wrong.append(f"its key is {self.key}, not {request.key}")
+        if self.batch_sizes != request.batch_sizes:
+            wrong.append(f"it has batch sizes {list(self.batch_sizes)}, not {list(request.batch_sizes)}")
+        if self.blocks > request.blocks:
+            wrong.append(f"it has {self.blocks} blocks, and the request at most {request.blocks}")
+        divisors = sorted(vgpu.divisor for vgpu in self.latency)
+        if not {request.divisors[0]} <= set(divisors) <= set(request.divisors):
+            wrong.append(f"it has vGPU divisors {divisors}, not {list(request.divisors)}")
+        return tuple(wrong)
 
     def memory_bytes(self, first: int, end: int, batch: int) -> tuple[int, int]:
         """What the weights of blocks [first, end) take, and a batch besides; zeros where it was not measured."""

@@ -1,21 +1,22 @@
 """`python -m partita_profiling`: profile one model on the machine at hand."""
 
 import os
+import signal
 import sys
-import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 import click
 from pydantic import ValidationError
 
-from partita_api.profile import ProfileRequest
-from partita_profiling.job import DEFAULT_SECONDS, run
+from partita_api.profile import Profile, ProfileRequest
+from partita_profiling.isolation import isolate
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, result_line
-from partita_runtime.models.errors import ModelError
+from partita_profiling.supervision import ModelTask, run_model
 
+DEFAULT_SECONDS = 20.0
 BAD_REQUEST_STATUS = 2
+TERMINATED_STATUS = 128 + signal.SIGTERM
 
 
 @click.command(name="python -m partita_profiling")
@@ -37,20 +38,18 @@ def main(source: str | None, seconds: float) -> None:
     """Profile a model: cut it into blocks, time them, and print the Profile as the last line.
 
     That line is PARTITA-PROFILE <json>, or PARTITA-PROFILE-ERROR <json> with exit status 1, or with exit status 2 for
-    an invalid request. All lines before it are progress.
+    an invalid request. All lines before it are what the model's process prints.
     """
     try:
         request = ProfileRequest.model_validate_json(_request_text(source))
     except (ValidationError, OSError, ValueError) as error:
-        _fail("BadRequest", f"the request cannot be read: {error}", BAD_REQUEST_STATUS)
-    try:
-        profile = run(request, lambda line: print(line, flush=True), now=datetime.now(UTC), seconds=seconds)
-    except ModelError as error:
-        _fail(error.reason, error.message, 1)
-    except Exception as error:
-        traceback.print_exc()
-        _fail("Unexpected", f"{type(error).__name__}: {error}; the run's log has the traceback", 1)
-    print(result_line(profile), flush=True)
+        _fail(ProfileFailure.of("BadRequest", f"the request cannot be read: {error}"), BAD_REQUEST_STATUS)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))  # it ends the model's process, too
+    isolate()
+    result = run_model(ModelTask(request=request, seconds=seconds), lambda line: print(line, flush=True))
+    if not isinstance(result, Profile):
+        _fail(result, 1)
+    print(result_line(result), flush=True)
 
 
 def _request_text(source: str | None) -> str:
@@ -63,9 +62,8 @@ def _request_text(source: str | None) -> str:
     return os.environ[REQUEST_VARIABLE]
 
 
-def _fail(reason: str, message: str, status: int) -> NoReturn:
-    sys.stderr.flush()
-    print(result_line(ProfileFailure(reason=reason, message=message)), flush=True)
+def _fail(failure: ProfileFailure, status: int) -> NoReturn:
+    print(result_line(failure), flush=True)
     sys.exit(status)
 
 

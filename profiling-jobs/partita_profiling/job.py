@@ -5,7 +5,7 @@ from datetime import datetime
 
 import torch
 
-from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.profile import MOST_TEXT, Cut, Profile, ProfileRequest, VgpuLatency
 from partita_profiling.answer_check import check_answer
 from partita_profiling.emulation import emulated_latency
 from partita_profiling.memory import block_memory
@@ -15,10 +15,8 @@ from partita_runtime.models.layers import SampleTensor
 from partita_runtime.models.partitioned_model import PartitionedModel, partition
 from partita_runtime.models.source import load_model
 
-DEFAULT_SECONDS = 20.0
 
-
-def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: float = DEFAULT_SECONDS) -> Profile:
+def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: float) -> Profile:
     """Load the model, cut it, check it, time it (or use emulated times), and return its Profile.
 
     seconds: about how long the timing of each vGPU divisor may take. Warnings go to `progress` and into the profile's
@@ -51,7 +49,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
             "device": "emulated" if request.curve else _device_name(device),
             "torch": torch.__version__,
             "date": now.isoformat(timespec="seconds"),
-            "warnings": "\n".join(warnings),
+            "warnings": "\n".join(warnings)[:MOST_TEXT],
         },
     )
 

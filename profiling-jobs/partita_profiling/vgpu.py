@@ -18,6 +18,7 @@ import torch
 
 from partita_api.meta import SpecModel
 from partita_api.profile import ProfileRequest, VgpuLatency
+from partita_profiling.isolation import end_with_parent
 from partita_profiling.timing import BlockTimer, Progress
 from partita_runtime.models.partitioned_model import partition_source
 
@@ -108,6 +109,7 @@ def _expect(process: subprocess.Popen[str], prefix: str) -> str:
 
 def main() -> None:
     """Run the task of the first line of standard input after the second line arrives."""
+    end_with_parent()
     task = VgpuTask.model_validate_json(sys.stdin.readline())
     model = partition_source(task.request.model, task.request.input, task.request.blocks)
     timer = BlockTimer(model, task.request, torch.device(task.device))

@@ -3,7 +3,7 @@
 They keep the ports' contracts (idempotent calls, runs named by key and attempt) and follow the test's script.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from partita_api.fields.quantity import Quantity
@@ -146,6 +146,8 @@ class RunnerDouble:
     """Existing runs, by namespace, key and attempt."""
     started: list[tuple[str, str, int]] = field(default_factory=list)
     """All runs since the start."""
+    make: Callable[[ProfileRequest], Profile] = made_profile
+    """Makes the profiles of runs that succeed."""
     obstacle: str = ""
     """Why the pods of running runs do not start."""
     away: str = ""
@@ -165,7 +167,7 @@ class RunnerDouble:
         phases = self.script.get(request.pool, (RunPhase.SUCCEEDED,))
         match phases[min(attempt, len(phases)) - 1]:
             case RunPhase.SUCCEEDED:
-                return ProfileRun(RunPhase.SUCCEEDED, made_profile(request))
+                return ProfileRun(RunPhase.SUCCEEDED, self.make(request))
             case RunPhase.FAILED:
                 return ProfileRun(RunPhase.FAILED, message="RuntimeError: the model wants 4 channels")
             case phase:

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 
 from partita_api.profile import Profile, ProfileRequest
 from partita_api.session.module import DType, ModelSource, TensorSpec
-from partita_profiling.__main__ import main
 from partita_profiling.job import run
 from partita_profiling.memory import LiveTensors
 from partita_profiling.result import ERROR_PREFIX, REQUEST_VARIABLE, RESULT_PREFIX, ProfileFailure, parse_result
@@ -136,19 +134,26 @@ def test_peak_of_live_tensors_forgets_what_was_released() -> None:
     assert live.peak_bytes == 1024
 
 
-def test_program_ends_its_log_with_the_profile() -> None:
-    asked = request(blocks=2, batch_sizes=(1,))
-
-    ended = subprocess.run(
-        [sys.executable, "-m", "partita_profiling", "--seconds", "0.5"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), REQUEST_VARIABLE: as_json(asked)},
+def program(*arguments: str, variable: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """A run of the program of a Job."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    return subprocess.run(
+        [sys.executable, "-m", "partita_profiling", "--seconds", "0.5", *arguments],
+        env={**environment, REQUEST_VARIABLE: variable} if variable is not None else environment,
+        input=given,
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+def test_program_ends_its_log_with_the_profile() -> None:
+    asked = request(blocks=2, batch_sizes=(1,))
+
+    ended = program(variable=as_json(asked))
+
     assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("model: loading tests.runtime.models")
     assert ended.stdout.splitlines()[-1].startswith(RESULT_PREFIX)
     profile = parse_result(ended.stdout)
     assert isinstance(profile, Profile)
@@ -162,10 +167,10 @@ def test_request_may_come_by_other_ways(channel: str, tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     path.write_text(document)
 
-    ended = CliRunner().invoke(main, ["--request", str(path) if channel == "file" else "-"], input=document)
+    ended = program("--request", str(path) if channel == "file" else "-", given=document)
 
     profile = parse_result(ended.stdout)
-    assert ended.exit_code == 0
+    assert ended.returncode == 0
     assert isinstance(profile, Profile)
     assert profile.request == asked
 
@@ -181,10 +186,10 @@ def test_request_may_come_by_other_ways(channel: str, tmp_path: Path) -> None:
     ],
 )
 def test_run_that_fails_ends_its_log_with_the_reason(document: str | None, status: int, reason: str, says: str) -> None:
-    ended = CliRunner().invoke(main, [], env={REQUEST_VARIABLE: document})
+    ended = program(variable=document)
 
     failure = parse_result(ended.stdout)
     assert ended.stdout.splitlines()[-1].startswith(ERROR_PREFIX)
     assert isinstance(failure, ProfileFailure)
-    assert (ended.exit_code, failure.reason) == (status, reason)
+    assert (ended.returncode, failure.reason) == (status, reason)
     assert says in failure.message

@@ -3,7 +3,14 @@
 import pytest
 from tests.builders import profile
 
-from partita_profiling.result import ERROR_PREFIX, RESULT_PREFIX, ProfileFailure, parse_result, result_line
+from partita_profiling.result import (
+    ERROR_PREFIX,
+    MOST_RESULT_BYTES,
+    RESULT_PREFIX,
+    ProfileFailure,
+    parse_result,
+    result_line,
+)
 
 PROFILE = profile("detector").on("fast").blocks(3).build()
 FAILURE = ProfileFailure(reason="ImportFailed", message="cannot import x; put the package into the image")
@@ -15,7 +22,6 @@ FAILURE = ProfileFailure(reason="ImportFailed", message="cannot import x; put th
     [
         pytest.param("{line}", id="alone"),
         pytest.param("loading\nbatch size 1: 3 ms\n{line}\n", id="after progress"),
-        pytest.param("2026-01-02T03:04:05Z {line}\n", id="with a time stamp"),
         pytest.param("{line}\nException ignored in: <function>\n", id="before noise"),
     ],
 )
@@ -36,8 +42,12 @@ def test_last_result_counts() -> None:
     [
         pytest.param("", "without a log", id="empty"),
         pytest.param("a\nb\nc\nd\ne\nf\nKilled\n", "ends: c\nd\ne\nf\nKilled", id="killed"),
-        pytest.param(f"{RESULT_PREFIX}{{}}", "cannot be read", id="no profile"),
-        pytest.param(f'{ERROR_PREFIX}{{"reason": ', "cannot be read", id="cut off"),
+        pytest.param(f"{RESULT_PREFIX}{{}}", "is not valid", id="no profile"),
+        pytest.param(f'{ERROR_PREFIX}{{"reason": ', "is not valid", id="cut off"),
+        pytest.param(f"model: {result_line(PROFILE)}", "without a result", id="printed by the model"),
+        pytest.param(f"model: x\u2028{result_line(PROFILE)}", "without a result", id="behind a line separator"),
+        pytest.param(f"model: x\r{result_line(PROFILE)}", "without a result", id="behind a carriage return"),
+        pytest.param(result_line(PROFILE) + " " * MOST_RESULT_BYTES, "longer than", id="too long"),
     ],
 )
 def test_log_without_a_readable_result_is_a_failure(log: str, says: str) -> None:

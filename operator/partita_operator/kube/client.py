@@ -186,10 +186,10 @@ class KubernetesClient:
             self._dynamic.delete, kind, name=name, namespace=namespace, propagation_policy=propagation, body=body
         )
 
-    async def log(self, pod: str, namespace: str, *, container: str, tail_lines: int) -> str:
-        """The last lines of a container's log."""
+    async def log(self, pod: str, namespace: str, *, container: str, tail_lines: int, limit_bytes: int) -> str:
+        """The last lines of a container's log, without what of them is beyond the limit."""
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        query = [("container", container), ("tailLines", tail_lines)]
+        query = [("container", container), ("tailLines", tail_lines), ("limitBytes", limit_bytes)]
         return (await self._read(self._dynamic.request, "get", path, query_params=query)).decode(errors="replace")
 
     async def document(self, path: str) -> Document:

@@ -40,9 +40,10 @@ def profile_name(key: str) -> str:
 def read_profile(config_map: Document) -> Profile | None:
     """The profile in a ConfigMap; None if it was edited by hand, or written by another version of Partita."""
     try:
-        return Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
+        profile = Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
     except ValidationError:
         return None
+    return None if profile.differences(profile.request) else profile
 
 
 async def list_profiles(client: KubernetesClient, namespace: str) -> tuple[Profile, ...]:
@@ -173,7 +174,7 @@ class ProfileStore:
             return None
         profile = read_profile(config_map)
         # A profile that was edited by hand, or written by another version, counts as missing: it is measured again.
-        if profile is None or profile.key != key or profile.request.key != key:
+        if profile is None or profile.key != key:
             return None
         self._keep(namespace, profile, watch, config_map)
         return profile

@@ -14,10 +14,13 @@ from partita_operator.pod_templates.start_problems import IMAGE_REASONS, STARTIN
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
+from partita_profiling.result import MOST_RESULT_BYTES
 from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
+"""Lines to read from the end of a log. Container runtimes store a line in parts of 16 KiB, and each of them counts."""
+MOST_LOG_BYTES: Final = 2 * MOST_RESULT_BYTES
 _IMAGE: Final = (
     "profiling.image of the chart (if that is empty, kuberay.image), or spec.podTemplate.image of the "
     "session or the pool"
@@ -101,7 +104,13 @@ class KubernetesJobRunner:
             return ""
         meta = pod["metadata"]
         try:
-            return await self._client.log(meta["name"], meta["namespace"], container=CONTAINER, tail_lines=TAIL_LINES)
+            return await self._client.log(
+                meta["name"],
+                meta["namespace"],
+                container=CONTAINER,
+                tail_lines=TAIL_LINES,
+                limit_bytes=MOST_LOG_BYTES,
+            )
         except ApiError:
             return ""
 

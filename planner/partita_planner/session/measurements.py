@@ -1,12 +1,8 @@
 """Checks of a problem's profiles that go beyond their schema."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from partita_planner.problem import PlanningProblem
-
-MOST_BLOCKS: Final = 64
-"""The most blocks of one model in a PipelinePlan."""
 
 
 def profile_problems(problem: PlanningProblem) -> Iterator[str]:
@@ -14,11 +10,6 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
     seen: dict[tuple[str, str], tuple[str, int]] = {}
     for (module, pool), profile in sorted(problem.profiles.items(), key=lambda item: item[0]):
         label = f"the profile of {module!r} on pool {pool!r}"
-        if profile.blocks > MOST_BLOCKS:
-            yield (
-                f"{label} has {profile.blocks} blocks, and a plan at most {MOST_BLOCKS}: lower planner.blocks and "
-                f"profile the model again"
-            )
         other, blocks = seen.setdefault((module, profile.partition), (pool, profile.blocks))
         if blocks != profile.blocks:
             yield (

@@ -235,10 +235,12 @@ def _follow(
     now: datetime,
 ) -> tuple[ProfilingProgress, list[Action]]:
     """The next state of a profile whose run is in progress."""
-    if run.phase is RunPhase.SUCCEEDED and run.profile is not None and run.profile.key == request.key:
-        return old, [StoreProfile(run.profile)]
     if run.phase is RunPhase.SUCCEEDED:
-        return _failed(old, "The run ended without a profile of its request.", settings, now), []
+        wrong = run.profile.differences(request) if run.profile is not None else ("it has no profile",)
+        if run.profile is not None and not wrong:
+            return old, [StoreProfile(run.profile)]
+        message = f"The run's result is not a profile of its request: {'; '.join(wrong)}."
+        return _failed(old, f"{message} Check that its image has the operator's version.", settings, now), []
     if run.phase is RunPhase.FAILED:
         return _failed(old, run.message, settings, now), []
     if seconds_since(old.last_transition_time, now) > settings.profiling.timeout_seconds:

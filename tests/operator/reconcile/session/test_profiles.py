@@ -1,9 +1,12 @@
 """Profiles: which ones a session needs, and how missing ones are made."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from tests.builders import PoolBuilder, SessionBuilder, pool, session
+from tests.builders import PoolBuilder, SessionBuilder, pool, session, source
+from tests.operator.doubles import made_profile
 from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
 
 from partita_api.fields.quantity import Quantity
@@ -11,7 +14,7 @@ from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing,
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.pod.template import PodTemplate
-from partita_api.profile import ProfiledPod
+from partita_api.profile import Profile, ProfiledPod, ProfileRequest
 from partita_operator.ports import RunPhase
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
@@ -199,6 +202,41 @@ def test_a_run_that_hangs_does_not_delay_other_pools_after_its_time_limit() -> N
     made.run(15)
     assert made.condition("traffic", "Ready") == ("True", "Serving")
     assert made.condition("traffic", "Profiled") == ("False", "SomeProfilesMissing")
+
+
+def other(**fields: Any) -> Callable[[ProfileRequest], Profile]:
+    """Makes the profile of a request with other fields."""
+    return lambda request: made_profile(request.model_copy(update=fields))
+
+
+def many_blocks(request: ProfileRequest) -> Profile:
+    """A profile that has the right request, and 64 blocks."""
+    return other(blocks=64)(request).model_copy(update={"request": request, "key": request.key})
+
+
+@pytest.mark.parametrize(
+    ("forged", "says"),
+    [
+        pytest.param(many_blocks, "it has 64 blocks, and the request at most 10", id="64 blocks"),
+        pytest.param(other(blocks=1), "it is a profile of another blocks", id="another request of blocks"),
+        pytest.param(other(batch_sizes=(1,)), "it has batch sizes [1], not [1, 2, 4, 8, 16]", id="batch sizes"),
+        pytest.param(other(divisors=(2,)), "it has vGPU divisors [2], not [1]", id="vGPU divisors"),
+        pytest.param(other(pool="a100"), "it is a profile of another pool", id="another pool"),
+        pytest.param(other(model=source("vehicle")), "it is a profile of another model", id="another model"),
+    ],
+)
+def test_a_result_that_is_not_of_its_request_is_not_used(
+    forged: Callable[[ProfileRequest], Profile], says: str
+) -> None:
+    made = cluster(DETECTOR, pools=("fast",))
+    made.settings = OperatorSettings(profiling=ProfilingSettings(attempts=1))
+    made.runner.make = forged
+    made.run(10)
+
+    (profiled,) = [c for c in made.session("traffic").status.conditions if c.type == "Profiled"]
+    assert (profiled.status, profiled.reason) == ("False", "ProfilingFailed")
+    assert says in profiled.message
+    assert made.profiles == {}
 
 
 def test_a_late_profile_leads_to_a_new_plan() -> None:
