@@ -143,7 +143,13 @@ class PlannerSettings(SpecModel):
         description="Whether whole models that leave GPUs partly idle share fewer GPUs, each with all of these "
         "models (sub-clusters). Needs objective Cost or Power, and costModel Allocated.",
     )
-    time_limit_seconds: int = Field(default=30, ge=1, le=3600, description="Most seconds that one solve may take.")
+    time_limit_seconds: int = Field(
+        default=30,
+        ge=1,
+        le=3600,
+        description="Most seconds that one solve may take. The platform may allow less "
+        "(planning.maxTimeLimitSeconds of the chart).",
+    )
     approval: Approval = Field(
         default=Approval.AUTOMATIC,
         description="Automatic: a new plan is rolled out at once. Manual: it waits until `partita approve` or the "

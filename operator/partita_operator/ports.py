@@ -1,7 +1,7 @@
 """What the reconcilers need from the outside world: one narrow interface (port) for each need.
 
 Implementations: `engines/` (ServingEngine), `profiling/` (ProfileRunner), `partitioning/` (GpuPartitioner) and
-`solver_process` (PlanSolver).
+`solver/` (PlanSolver).
 """
 
 from collections.abc import Mapping
@@ -305,5 +305,8 @@ class PartitionerError(Exception):
 class PlanSolver(Protocol):
     """Solves planning problems outside the event loop."""
 
-    async def solve(self, problem: PlanningProblem) -> Outcome:
-        """The planner's answer; NoPlan with reason TimeLimit if it did not answer in time."""
+    async def solve(self, namespace: str, problem: PlanningProblem) -> Outcome:
+        """The planner's answer for a session of the namespace.
+
+        NoPlan with reason TimeLimit if it did not answer in time.
+        """

@@ -100,7 +100,7 @@ class OneEngine:
 class OneStageSolver:
     """Every model whole on the first pool with room, at once."""
 
-    async def solve(self, problem: PlanningProblem) -> Outcome:
+    async def solve(self, namespace: str, problem: PlanningProblem) -> Outcome:
         return one_stage_plan(problem)
 
 

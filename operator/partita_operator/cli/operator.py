@@ -26,7 +26,7 @@ from partita_operator.profiling.ray_job import RayJobRunner
 from partita_operator.settings.json_schema import chart_values_schema, values_schema
 from partita_operator.settings.loading import settings_yaml
 from partita_operator.settings.model import AdmissionSettings, OperatorSettings
-from partita_operator.solver_process import ProcessSolver
+from partita_operator.solver.process import ProcessSolver
 from partita_planner.planning import plan
 from partita_runtime.logs import log_to_stderr
 
@@ -102,7 +102,7 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
                 kubeconfig,
                 engines=await resources.enter_async_context(open_engines(settings, kubeconfig)),
                 runner=await _runner(settings, kubeconfig, resources),
-                solver=ProcessSolver(plan),
+                solver=ProcessSolver(plan, settings.planning),
                 stop=stop,
             )
     except NoClusterError as error:

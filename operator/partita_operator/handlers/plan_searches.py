@@ -60,7 +60,7 @@ class PlanSearches:
 
     async def _solve(self, session: str, problem: PlanningProblem) -> Outcome:
         try:
-            return await self._solver.solve(problem)
+            return await self._solver.solve(session.partition("/")[0], problem)
         except Exception as error:
             logger.exception("session %s: the planner failed", session)
             return NoPlan(NoPlanReason.INVALID_PLAN, f"The planner failed: {error!r}")

@@ -15,6 +15,7 @@ from partita_api.inferencesession import EngineType
 from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
+from partita_operator.settings.planning import PlanningSettings
 from partita_operator.settings.pod_templates import PodTemplateSettings
 from partita_operator.settings.ray import RaySettings
 from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, Namespace, Port, Section, SetByChart
@@ -180,6 +181,7 @@ class OperatorSettings(Section):
     models: ModelsSettings = ModelsSettings()
     pod_templates: PodTemplateSettings = PodTemplateSettings()
     profiling: ProfilingSettings = ProfilingSettings()
+    planning: PlanningSettings = PlanningSettings()
     tracing: TracingSettings = TracingSettings()
     admission: AdmissionSettings = AdmissionSettings()
     metrics: MetricsSettings = MetricsSettings()

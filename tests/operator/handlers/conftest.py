@@ -38,7 +38,7 @@ class InProcessSolver:
     def __init__(self) -> None:
         self.problems: list[PlanningProblem] = []
 
-    async def solve(self, problem: PlanningProblem) -> Outcome:
+    async def solve(self, namespace: str, problem: PlanningProblem) -> Outcome:
         self.problems.append(problem)
         return await asyncio.to_thread(plan, problem)
 

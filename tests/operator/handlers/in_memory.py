@@ -26,7 +26,7 @@ SETTINGS = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=0))
 class OneStageSolver:
     """A solver that answers at once."""
 
-    async def solve(self, problem: PlanningProblem) -> Outcome:
+    async def solve(self, namespace: str, problem: PlanningProblem) -> Outcome:
         return one_stage_plan(problem)
 
 

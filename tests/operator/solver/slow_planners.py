@@ -1,6 +1,8 @@
 """Planners that behave badly, for processes that import them."""
 
+import ctypes
 import os
+import resource
 import time
 
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
@@ -34,6 +36,31 @@ def dies(_problem: PlanningProblem) -> Outcome:
     """Dies as native code does."""
     os.write(2, b"highs: out of memory\n")
     os.abort()
+
+
+def takes_all_memory(_problem: PlanningProblem) -> Outcome:
+    """Allocates and writes to 2 GiB."""
+    return NoPlan(NoPlanReason.NO_POOLS, str(len(bytearray(b"x") * (2 << 30))))
+
+
+def takes_all_native_memory(_problem: PlanningProblem) -> Outcome:
+    """Dies as HiGHS does if it gets no memory."""
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype = ctypes.c_void_p
+    if malloc(ctypes.c_size_t(2 << 30)) is None:
+        os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+        os.abort()
+    return NoPlan(NoPlanReason.NO_POOLS, "it got 2 GiB")
+
+
+def computes_despite_its_limit(problem: PlanningProblem) -> Outcome:
+    """Computes without an end, with one second of CPU time left."""
+    used = int(time.process_time())
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    assert hard <= problem.spec.planner.time_limit_seconds + 3600 + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (used + 1, hard))
+    while True:
+        pass
 
 
 def counts(problem: PlanningProblem) -> Outcome:
