@@ -7,8 +7,13 @@ from typing import Any, Final
 from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.kuberay.authentication import RayToken, may_wait_for_token, with_authentication
-from partita_operator.engines.kuberay.autoscaler_token import mounts_token_everywhere, with_token_for_autoscaler_only
+from partita_operator.engines.kuberay.authentication import (
+    RayToken,
+    may_wait_for_token,
+    mounts_token_everywhere,
+    with_authentication,
+    with_token_for_autoscaler_only,
+)
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.fault_tolerance import fault_tolerance
 from partita_operator.engines.kuberay.pod_drain import groups_without_drain, with_drain

@@ -1,5 +1,6 @@
-"""How long worker pods may drain, and that no Ray cluster is replaced for it."""
+"""Drains of worker pods, and the autoscaler's token: no Ray cluster is replaced for them."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from tests.builders import pool
 from tests.operator.engines.serve_model import stage_config
 
 from partita_api.gpupool import GPUPool
-from partita_operator.engines.kuberay.authentication import REQUEST_ANNOTATION, RayToken
+from partita_operator.engines.kuberay.authentication import REQUEST_ANNOTATION, RayToken, mounts_token_everywhere
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.pod_drain import DRAIN_VARIABLE
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
@@ -91,3 +92,64 @@ def test_a_ray_cluster_that_has_it_keeps_it(pools: tuple[GPUPool, ...]) -> None:
 
     assert not replaces(present, desired)
     assert drains(desired) == drains(present)
+
+
+DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def config(rayservice: Json) -> Json:
+    found: Json = rayservice["spec"]["rayClusterConfig"]
+    return found
+
+
+def with_token_everywhere() -> Json:
+    """A RayService that was made when all containers of the head had the token."""
+    service = copy.deepcopy(made(T4))
+    cluster = config(service)
+    del cluster["autoscalerOptions"]["volumeMounts"]
+    pod = cluster["headGroupSpec"]["template"]["spec"]
+    del pod["automountServiceAccountToken"]
+    pod["volumes"] = [volume for volume in pod["volumes"] if "projected" not in volume]
+    return service
+
+
+def containers_with_token(cluster: Json) -> set[str]:
+    """The containers of all pods that mount the volume with the token."""
+    pods = [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    mounting = {
+        container["name"]
+        for pod in pods
+        for container in pod["containers"]
+        for mount in container["volumeMounts"]
+        if pod.get("automountServiceAccountToken", True) or mount["mountPath"].startswith(DIRECTORY)
+    }
+    autoscaler = [mount["mountPath"] for mount in cluster["autoscalerOptions"].get("volumeMounts", ())]
+    return mounting | ({"autoscaler"} if DIRECTORY in autoscaler else set())
+
+
+def test_only_the_autoscaler_has_the_token() -> None:
+    assert containers_with_token(config(made(T4))) == {"autoscaler"}
+
+
+def test_a_ray_cluster_with_the_token_everywhere_is_not_replaced() -> None:
+    present = with_token_everywhere()
+    desired = made(T4, present=present)
+
+    assert not replaces(present, desired)
+    assert mounts_token_everywhere(config(desired))
+
+
+def test_a_ray_cluster_that_is_replaced_anyway_has_the_token_in_the_autoscaler_only() -> None:
+    settings = KubeRaySettings(image="registry/serving:2", drain_seconds=90)
+    desired = made(T4, present=with_token_everywhere(), settings=settings)
+
+    assert containers_with_token(config(desired)) == {"autoscaler"}
+
+
+@pytest.mark.parametrize("pools", [pytest.param((T4,), id="the same"), pytest.param((), id="no group is updated")])
+def test_a_ray_cluster_with_the_token_in_the_autoscaler_only_stays_so(pools: tuple[Any, ...]) -> None:
+    present = made(T4)
+    desired = made(*pools, present=present)
+
+    assert not replaces(present, desired)
+    assert containers_with_token(config(desired)) == {"autoscaler"}
