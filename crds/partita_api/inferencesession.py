@@ -421,6 +421,11 @@ class InferenceSession(SpecModel):
     status: InferenceSessionStatus = InferenceSessionStatus()
 
     @property
+    def namespace(self) -> str:
+        """The namespace that it is in, also if its manifest names none."""
+        return self.metadata.namespace or "default"
+
+    @property
     def key(self) -> str:
         """namespace/name."""
-        return f"{self.metadata.namespace or 'default'}/{self.metadata.name}"
+        return f"{self.namespace}/{self.metadata.name}"

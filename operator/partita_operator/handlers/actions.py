@@ -104,7 +104,7 @@ async def change_finalizer(owner: Owner, action: Action, context: Context) -> bo
 
 async def _execute(action: Action, world: SessionWorld, context: Context) -> None:
     session, key = world.session, world.session.key
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     if await change_finalizer(session, action, context):
         return
     match action:
@@ -153,7 +153,7 @@ async def _change_object(action: ApplyObject | DeleteObject, world: SessionWorld
             case ApplyObject(manifest):
                 await context.objects.apply(manifest)
             case DeleteObject():
-                await context.objects.delete(action, world.session.metadata.namespace or "default")
+                await context.objects.delete(action, world.session.namespace)
     except NameTakenError as error:
         problem = str(error)
     except ApiError as error:

@@ -48,7 +48,7 @@ class _EngineAnswer:
 async def observe_session(session: InferenceSession, cluster: Cluster, context: Context) -> SessionWorld:
     """The input of the session's reconciler, even if the engine is unavailable. Raises ApiServerUnavailableError."""
     memory = context.memory(session.key)
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     engine, profiles, runs = await asyncio.gather(
         _engine_answer(session, context),
         context.profiles.load(namespace, required_profile_keys(session, cluster, context.settings)),

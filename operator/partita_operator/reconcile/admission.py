@@ -88,7 +88,7 @@ def _not_exposed(session: InferenceSession, settings: ExposureSettings) -> tuple
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
     """Why the quotas of all selected pools exclude the session's namespace; empty if one does not."""
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     selected = selected_pools(session, cluster.pools)
     if any(pool.spec.quota(namespace) != 0 for pool in selected.values()):
         return ""

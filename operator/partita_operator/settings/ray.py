@@ -78,7 +78,7 @@ class RaySettings(Section):
         names = [cluster.name for cluster in self.clusters]
         if len(set(names)) < len(names):
             raise ValueError("each name of ray.clusters may appear only once")
-        addresses = [normal_url(url) for url in (self.address, *(c.address for c in self.clusters)) if url]
+        addresses = [_normal_url(url) for url in (self.address, *(c.address for c in self.clusters)) if url]
         if len(set(addresses)) < len(addresses):
             raise ValueError("ray.address and the addresses of ray.clusters must be different clusters")
         if unknown := sorted(self.tokens.keys() - set(names)):
@@ -90,7 +90,7 @@ class RaySettings(Section):
         return next((c for c in self.clusters if c.name == name and c.admits(namespace)), None)
 
 
-def normal_url(url: str) -> str:
+def _normal_url(url: str) -> str:
     """One spelling for all spellings of a URL that differ in case, default port and final slashes."""
     parts = urlsplit(url)
     port = parts.port or _DEFAULT_PORTS.get(parts.scheme)

@@ -330,7 +330,7 @@ def _current_plan(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict
         raise BadInput(f"{plan_file} has {len(plans)} PipelinePlans; give a file with one")
     (meta, spec) = plans[0].metadata, plans[0].spec
     for session in sessions:
-        same_namespace = (meta.namespace or "default") == (session.metadata.namespace or "default")
+        same_namespace = (meta.namespace or "default") == session.namespace
         if spec.session.name == session.metadata.name and same_namespace:
             return {session.key: spec}
     planned = ", ".join(session.key for session in sessions)

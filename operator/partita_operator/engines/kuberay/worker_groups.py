@@ -177,7 +177,7 @@ def pod_capacity(group: WorkerGroup) -> PodCapacity:
 
 
 def head_group(settings: KubeRaySettings) -> dict[str, Any]:
-    """The head. Ray places no replicas on it. Without `autoscaler_token` all its containers may use the API server."""
+    """The head, as long as all its containers may use the API server. Ray places no replicas on it."""
     template = _template(settings, settings.head, {"app.kubernetes.io/component": "head"}, {}, {})
     del template["spec"]["automountServiceAccountToken"]
     (container,) = template["spec"]["containers"]

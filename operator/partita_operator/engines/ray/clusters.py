@@ -47,7 +47,7 @@ class RayClusters:
         name = session.spec.engine.cluster
         if name is None:
             return self._default
-        if self._settings.cluster_for(name, session.metadata.namespace or "default") is None:
+        if self._settings.cluster_for(name, session.namespace) is None:
             return None
         return self._named[name]
 

@@ -50,7 +50,7 @@ class Prerequisites:
         gateway = session.spec.expose.gateway if session.spec.expose is not None else None
         if gateway is None:
             return None
-        return self._gateways.get(gateway.namespace or session.metadata.namespace or "default", gateway.name)
+        return self._gateways.get(gateway.namespace or session.namespace, gateway.name)
 
     async def _has_secret(self, session: InferenceSession) -> bool | None:
         """Whether the Secret of the session's Ingress exists; None if it names none, or one that is not checked."""
@@ -58,7 +58,7 @@ class Prerequisites:
         name = expose.ingress.tls_secret_name if expose is not None and expose.ingress is not None else None
         if name not in self._settings.checked_tls_secrets:
             return None
-        namespace = session.metadata.namespace or "default"
+        namespace = session.namespace
         try:
             return await retried(partial(read, self._client, SecretResource, namespace, name)) is not None
         except ApiError:

@@ -85,7 +85,7 @@ class SessionObjects:
     async def taken(self, session: InferenceSession, names: Iterable[ObjectName]) -> frozenset[ObjectName]:
         """Those of the names that belong to somebody else. Only names that the session does not own are looked up."""
         found = set()
-        namespace, uid = session.metadata.namespace or "default", session.metadata.uid
+        namespace, uid = session.namespace, session.metadata.uid
         for kind, name in names:
             known = self._kinds[kind].get(namespace, name)
             if known is not None and owned_by(known, uid):

@@ -95,7 +95,7 @@ def _available(
     taking: bool,
     present: bool = False,
 ) -> dict[str, int]:
-    own, namespace = holding(session, cluster), session.metadata.namespace or "default"
+    own, namespace = holding(session, cluster), session.namespace
     known = cluster.ledger.accounts.get(session.key)
 
     def is_above(other: Account) -> bool:
@@ -135,7 +135,7 @@ def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = Tru
     That is what the plans of sessions of higher priority leave. Sessions of one priority that maximise throughput share
     it, and the quota of their namespace, in proportion to their weights, in whole accelerators.
     """
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     equals = [cluster.sessions[a.key] for a in cluster.ledger.greedy if a.priority == session.spec.priority]
     entitled: dict[str, int] = {}
     for name, pool in usable_pools(session, cluster.pools).items():
@@ -146,7 +146,7 @@ def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = Tru
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
             rest = max(0, quota - sum(a.goal.get(name, 0) for a in above if a.namespace == namespace))
-            sharing = [s for s in sharing if (s.metadata.namespace or "default") == namespace]
+            sharing = [s for s in sharing if s.namespace == namespace]
             entitled[name] = min(entitled[name], _share(rest, session, sharing))
     return entitled
 

@@ -25,7 +25,7 @@ def quota_use(pool: GPUPool, held: dict[str, int]) -> tuple[NamespaceUse, ...]:
 
 def _limits(no_plan: NoPlan, availability: Availability) -> Iterator[str]:
     session, cluster = availability.session, availability.cluster
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     without = availability.free_without_quotas
     for pool, left in availability.free.items():
         quota = cluster.pools[pool].spec.quota(namespace)

@@ -334,35 +334,33 @@ def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]
     """Whether a run on a pool of CPU cores has to wait for another: concurrent runs would slow each other down."""
     if world.cluster.pools[pool].spec.sharing.mode is not SharingMode.CPU:
         return False
-    others = (s.status.profiling for s in world.cluster.sessions.values() if s.key != world.session.key)
-    return any(
-        p.pool == pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
-        for p in chain(own, *others)
-    )
+    return bool(_running(world, pool, own, world.cluster.sessions.values()))
 
 
 def _quota_used(world: SessionWorld, request: ProfileRequest, own: Iterable[ProfilingProgress]) -> bool:
     """Whether the namespace has as many runs on the pool as its quota has accelerators; each run takes one."""
-    namespace = world.session.metadata.namespace or "default"
     quota = _quota(world, request.pool)
     if quota is None:
         return False
-    of_namespace = (
-        session.status.profiling
-        for session in world.cluster.sessions.values()
-        if (session.metadata.namespace or "default") == namespace and session.key != world.session.key
-    )
-    running = {
-        p.key
-        for p in chain(own, *of_namespace)
-        if p.pool == request.pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
+    of_namespace = [s for s in world.cluster.sessions.values() if s.namespace == world.session.namespace]
+    return len(_running(world, request.pool, own, of_namespace) - {request.key}) >= quota
+
+
+def _running(
+    world: SessionWorld, pool: str, own: Iterable[ProfilingProgress], sessions: Iterable[InferenceSession]
+) -> set[str]:
+    """The keys of the runs in progress on a pool: this session's are in `own`, those of others in their statuses."""
+    others = (other.status.profiling for other in sessions if other.key != world.session.key)
+    return {
+        progress.key
+        for progress in chain(own, *others)
+        if progress.pool == pool and progress.phase is ProfilingPhase.RUNNING and progress.key not in world.profiles
     }
-    return len(running - {request.key}) >= quota
 
 
 def _quota(world: SessionWorld, pool: str) -> int | None:
     """The quota of the session's namespace in the pool, in accelerators; None if there is none."""
-    return world.cluster.pools[pool].spec.quota(world.session.metadata.namespace or "default")
+    return world.cluster.pools[pool].spec.quota(world.session.namespace)
 
 
 def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:

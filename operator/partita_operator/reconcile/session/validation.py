@@ -65,7 +65,7 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
 def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecProblem | None:
     if found := settings.models.policy.session_problems(session.spec):
         return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.")
-    namespace, cluster = session.metadata.namespace or "default", session.spec.engine.cluster
+    namespace, cluster = session.namespace, session.spec.engine.cluster
     if cluster is not None and settings.ray.cluster_for(cluster, namespace) is None:
         return SpecProblem(
             Reason.FORBIDDEN_RAY_CLUSTER,

@@ -94,7 +94,7 @@ def matches(pattern: str, host: str, namespace: str) -> bool:
 
 
 def _hosts_forbidden(session: InferenceSession, settings: ExposureSettings) -> Iterable[str]:
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     allowed = [pattern.replace(NAMESPACE_PLACEHOLDER, namespace) for pattern in settings.allowed_hosts]
     for use in hosts(session):
         if not any(matches(pattern, use.host, namespace) for pattern in settings.allowed_hosts):

@@ -95,7 +95,7 @@ def has_endpoints(objects: tuple[Document, ...], port: str) -> bool:
 def _endpoint_slice(session: InferenceSession, port: FrontendPort) -> dict[str, Any]:
     name = session.metadata.name
     which = sha256(f"{port.uid}/{port.address}/{port.port}".encode()).hexdigest()[:8]
-    namespace = session.metadata.namespace or "default"
+    namespace = session.namespace
     endpoint = {
         "addresses": [port.address],
         "conditions": {"ready": True, "serving": True, "terminating": False},
