@@ -15,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from PIL import ExifTags, Image
-from tests.runtime.serving.in_process.stand import Stand, Way, behind_uvicorn, on_its_own_port, post, stand
+from tests.runtime.serving.in_process.stand import WAYS, Stand, on_its_own_port, post, stand
 from tests.runtime.serving.ingress.raw_http import connected, exchanged
 from tests.runtime.serving.ingress.raw_http import post as request
 from tests.runtime.serving.plans import application
@@ -30,18 +30,11 @@ from partita_runtime.serving.session import image_decoder
 from partita_runtime.serving.session.settings import FrontendSettings
 
 APP = application("plain").model("only")
-WAYS = {"behind Serve's server": behind_uvicorn, "on its own port": on_its_own_port}
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    made: Way = request.param
-    return made
-
-
-@pytest.fixture
-async def plain(way: Way) -> AsyncIterator[Stand]:
-    async with stand(APP, way=way) as running:
+async def plain(request: pytest.FixtureRequest) -> AsyncIterator[Stand]:
+    async with stand(APP, way=request.param) as running:
         yield running
 
 

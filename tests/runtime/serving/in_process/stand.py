@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import httpx
 import numpy as np
@@ -199,6 +200,10 @@ async def on_its_own_port(session: Session) -> AsyncIterator[str]:
         yield str(session.addresses.http)
     finally:
         await endpoint.close()
+
+
+WAYS: Final[Mapping[str, Way]] = {"behind Serve's server": behind_uvicorn, "on its own port": on_its_own_port}
+"""Both ways, by name."""
 
 
 @contextlib.asynccontextmanager

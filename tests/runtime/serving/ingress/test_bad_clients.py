@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.serving.in_process.stand import Stand, Way, behind_uvicorn, on_its_own_port, stand, until
+from tests.runtime.serving.in_process.stand import WAYS, Stand, Way, stand, until
 from tests.runtime.serving.ingress.raw_http import connected, exchanged, post
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application
@@ -62,9 +62,6 @@ TABLE = {
     "a compressed body": (post(b"x", {"Content-Encoding": "gzip"}), 400, "compressed"),
     "two gigabytes, declared": (post(b"", {"Content-Length": 2**31}), 413, "67108864 bytes"),
 }
-
-
-WAYS = {"behind Serve's server": behind_uvicorn, "on its own port": on_its_own_port}
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
