@@ -50,7 +50,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class _Stat:
-    state: str
+    ended: bool
     parent: int
     session: int
     started: int
@@ -62,19 +62,32 @@ def _stat(pid: int) -> _Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rindex(")") + 2 :].split()
-    return _Stat(state=fields[0], parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))
+    return _Stat(_ended(pid, fields[0]), parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))
+
+
+def _ended(pid: int, state: str) -> bool:
+    """Whether the process holds nothing any more, no port either.
+
+    A killed process is a zombie as soon as its first thread has ended. Its files stay open until the last thread ends.
+    """
+    if state not in "ZX":
+        return False
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The identity of the process that has `pid` now; None if there is none, or only a zombie."""
+    """The identity of the process that has `pid` now; None if there is none, or only a zombie without threads."""
     stat = _stat(pid)
-    if stat is None or stat.state in "ZX":
+    if stat is None or stat.ended:
         return None
     return ProcessIdentity(pid, stat.started)
 
 
 def is_running(process: ProcessIdentity) -> bool:
-    """Whether the process still runs (a stopped process does, a zombie does not)."""
+    """Whether the process still runs (a stopped process does, a zombie with threads too, another zombie does not)."""
     return identify(process.pid) == process
 
 
@@ -210,7 +223,7 @@ def related(roots: Iterable[ProcessIdentity], *, marker: str) -> set[ProcessIden
         belonging |= children
         grew = bool(children)
     belonging.discard(os.getpid())
-    return {ProcessIdentity(pid, stats[pid].started) for pid in belonging if stats[pid].state not in "ZX"}
+    return {ProcessIdentity(pid, stats[pid].started) for pid in belonging if not stats[pid].ended}
 
 
 def variable(process: ProcessIdentity, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,16 @@ time.sleep(600)
 """
 
 
+# Its first thread ends, and another one keeps the port that it prints.
+HEADLESS = """
+import ctypes, socket, threading, time
+listener = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=time.sleep, args=(600,)).start()
+print(listener.getsockname()[1], flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
 def lines_of(log: Path, count: int) -> list[str]:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(lines := log.read_text().split()) < count:
@@ -50,6 +61,22 @@ def test_a_family_is_stopped_whole_even_when_its_head_has_died(tmp_path: Path) -
 
     stop(lambda: related([head], marker=marker), grace_s=0.3)
     assert not any(is_running(child) for child in orphans)
+
+
+def test_a_process_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    process = spawn([sys.executable, "-c", HEADLESS], log=tmp_path / "log")
+    port = int(lines_of(tmp_path / "log", 1)[0])
+    stat = Path(f"/proc/{process.pid}/stat")
+    eventually(lambda: stat.read_text().split()[2] == "Z")
+
+    assert is_running(process)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+
+    stop_all([process])
+    assert not is_running(process)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
 
 
 def test_the_proposed_command_shows_processes_that_do_not_end() -> None:
