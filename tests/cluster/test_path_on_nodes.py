@@ -84,6 +84,8 @@ def values(ray: str, resync_seconds: int) -> Json:
         "ray": {"address": f"http://{ray}:8265", "serveUrl": f"http://{ray}:8000"},
         "profiling": {"image": IMAGE, "timeoutSeconds": 600},
         "replicas": OPERATORS,
+        # Both would not leave enough CPU to profiling runs on a small node.
+        "nodeSelector": {} if OF_ANOTHER_CLUSTER else {"kubernetes.io/hostname": "control"},
         "resyncSeconds": resync_seconds,
         "admission": {"enabled": True, "failurePolicy": "Fail"},
     }
