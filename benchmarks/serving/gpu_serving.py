@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.serving.serving_cases.profiled import POOL, ProfiledSession, Subject
-from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, runs
+from benchmarks.serving.serving_cases.served import await_until, base_url, measurements, put, python_path, runs
 from benchmarks.serving.serving_cases.vision import SIZE, TINY_SIZE
 
 from partita_api.inferencesession import ArrivalProcess
@@ -205,7 +204,7 @@ def served(
 
 def executions(url: str) -> dict[str, float]:
     """How long batches took beside what the profile says, by the frontend's signals; nothing if none were run."""
-    (stage,) = httpx.get(f"{url}/partita/signals", timeout=10).raise_for_status().json()["stages"]
+    (stage,) = measurements(url).raise_for_status().json()["stages"]
     predicted, actual = stage["predictedMicros"], stage["actualMicros"]
     return {"prediction_error": round(actual / predicted - 1, 4)} if predicted else {}
 

@@ -45,7 +45,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -54,7 +53,15 @@ from benchmarks.serving.serving_cases.cpu_time import cpu_times, marked_environm
 from benchmarks.serving.serving_cases.emulated import POOL
 from benchmarks.serving.serving_cases.plain_serve import BatchSetting, ServeSetting, plain_serve, tuned_serve
 from benchmarks.serving.serving_cases.raw_client import run_raw_load
-from benchmarks.serving.serving_cases.served import READY_SECONDS, await_until, base_url, put, python_path, runs
+from benchmarks.serving.serving_cases.served import (
+    READY_SECONDS,
+    await_until,
+    base_url,
+    measurements,
+    put,
+    python_path,
+    runs,
+)
 
 from partita_api.inferencesession import BatchingPolicy
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
@@ -277,7 +284,7 @@ class Bench:
             case "tuned":
                 base = f"{behind_proxy}/tuned"
             case "port":
-                signals = httpx.get(f"{behind_proxy}/default/bench/partita/signals").json()
+                signals = measurements(f"{behind_proxy}/default/bench").json()
                 base = f"http://{signals['httpAddress']}"
             case _:
                 base = f"{behind_proxy}/default/bench"

@@ -35,7 +35,15 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.serving.serving_cases.accounted import LoadAccount, send_all
 from benchmarks.serving.serving_cases.emulated import POOL, EmulatedSession
 from benchmarks.serving.serving_cases.kills import KINDS, SPARING, Killer
-from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, replicas, runs
+from benchmarks.serving.serving_cases.served import (
+    await_until,
+    base_url,
+    measurements,
+    put,
+    python_path,
+    replicas,
+    runs,
+)
 
 from partita_api.inferencesession import ArrivalProcess
 from partita_api.session.module import TensorSpec
@@ -164,7 +172,7 @@ def soak(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace)
 def all_ready(url: str) -> bool:
     """Whether the frontend has every planned replica of every stage."""
     try:
-        answer = httpx.get(f"{url}/partita/signals", timeout=5)
+        answer = measurements(url)
         stages = answer.json()["stages"] if answer.is_success else []
     except (httpx.HTTPError, ValueError):
         return False
@@ -188,7 +196,7 @@ def frontend_pid(cluster: RayCluster) -> int:
 def frontend_ended(url: str) -> int:
     """How many requests the frontend says have ended, in whatever way; -1 if it does not answer."""
     try:
-        text = httpx.get(f"{url}/partita/metrics", timeout=5).raise_for_status().text
+        text = measurements(url, "metrics").raise_for_status().text
     except httpx.HTTPError:
         return -1
     return round(

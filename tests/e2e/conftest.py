@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from partita_devtools.operator_process import launch_operator, operator_log, sto
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH
+from partita_operator.engines import monitoring_tokens
+from partita_runtime.serving.deploy.monitoring_access import authorization
 
 IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
 TOLERANCE = 0.02
@@ -94,9 +97,15 @@ class System:
         """host:port/namespace/session, as tritonclient takes it."""
         return f"127.0.0.1:{self.ray.serve_http_port}/{namespace}/{session}"
 
+    def monitoring_token(self, namespace: str) -> str:
+        """The token that reads what the frontends of a namespace measure."""
+        secret = self.kubectl.run("get", "secret", monitoring_tokens.SECRET, "--namespace=default", "--output=json")
+        return b64decode(json.loads(secret.stdout)["data"][namespace]).decode()
+
     def signals(self, namespace: str, session: str) -> dict[str, Any]:
         """What the session's frontend says of itself."""
-        request = Request(f"http://{self.endpoint(namespace, session)}/partita/signals")
+        url, token = f"http://{self.endpoint(namespace, session)}/partita/signals", self.monitoring_token(namespace)
+        request = Request(url, headers=authorization(token))
         with urlopen(request, timeout=5) as answer:
             found: dict[str, Any] = json.load(answer)
         return found

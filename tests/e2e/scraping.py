@@ -128,10 +128,14 @@ def chart_objects(session: str, ray_namespace: str) -> list[Json]:
     return [d for d in documents(values) if d["kind"] in kinds and "webhook" not in d["metadata"]["name"]]
 
 
-def by_the_page(session: str, ray_namespace: str, found: Discovered) -> Json:
+def by_the_page(session: str, ray_namespace: str, found: Discovered, token_file: Path) -> Json:
     """The configuration of the page for a Prometheus without the Prometheus operator."""
     (text,) = [block.text for block in blocks(PAGE) if "scrape_configs:" in block.text]
-    text = text.replace("/default/traffic/", f"/{session}/").replace("[ray]", f"[{ray_namespace}]")
+    text = (
+        text.replace("/etc/prometheus/partita/default", str(token_file))
+        .replace("/default/traffic/", f"/{session}/")
+        .replace("[ray]", f"[{ray_namespace}]")
+    )
     configuration: Json = yaml.safe_load(text)
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [str(RULES)]

@@ -21,6 +21,8 @@ from tests.operator.kubectl import Json, Kubectl, eventually, new_namespace
 from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.load import steady_load
 
+from partita_operator.engines.monitoring_tokens import SECRET
+
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 SESSION: Final = "emulated"
@@ -48,13 +50,22 @@ def configured(how: str, system: System, namespace: Kubectl, directory: Path) ->
     session = f"{namespace.namespace}/{SESSION}"
     objects = chart_objects(session, namespace.namespace)
     (service,) = [found for found in objects if found["kind"] == "Service"]
+    token = system.monitoring_token(namespace.namespace)
     discovered = Discovered(service, namespace.namespace, system.metrics_port, system.ray.serve_http_port)
     if how == "the page":
-        yield by_the_page(session, namespace.namespace, discovered)
+        token_file = directory / "token"
+        token_file.write_text(token)
+        yield by_the_page(session, namespace.namespace, discovered, token_file)
         return
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": RELEASE_NAMESPACE},
+        "stringData": {namespace.namespace: token},
+    }
     with (
         new_namespace(namespace.kubeconfig, RELEASE_NAMESPACE) as installed,
-        by_the_prometheus_operator(installed, objects, discovered, directory) as configuration,
+        by_the_prometheus_operator(installed, [*objects, secret], discovered, directory) as configuration,
     ):
         yield configuration
 

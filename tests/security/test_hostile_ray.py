@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from partita_operator.engines.frontend_client import FrontendClient
+from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.ports import EngineUnavailableError
@@ -105,7 +106,7 @@ async def test_every_call_of_a_dashboard_ends_with_a_clear_error(answering: Answ
 @pytest.mark.parametrize("answering", [pytest.param(attack.values[0], id=attack.id) for attack in ATTACKS])
 async def test_a_frontend_that_attacks_has_no_signals(answering: Answering) -> None:
     async with server(answering) as (url, _):
-        client = FrontendClient(timeout_seconds=SECONDS)
+        client = FrontendClient(MonitoringTokens(), timeout_seconds=SECONDS)
         answer = await client.signals(url, "default/traffic")
         await client.close()
     assert answer.signals is None

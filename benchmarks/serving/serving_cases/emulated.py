@@ -5,6 +5,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from benchmarks.serving.serving_cases.served import monitored
+
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import BatchingPolicy, InferenceSession
 from partita_api.pipelineplan import PipelinePlan
@@ -146,5 +148,5 @@ class EmulatedSession:
         """Its Serve applications."""
         return [
             *stage_applications(self.session, self.plan, self.profiles, self.pools, {}, options),
-            frontend_application(self.session, self.plan, self.profiles, self.pools, options),
+            frontend_application(self.session, self.plan, self.profiles, self.pools, monitored(options)),
         ]

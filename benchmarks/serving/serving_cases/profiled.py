@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from benchmarks.serving.serving_cases.serve_batch_replica import ServeBatchReplica
-from benchmarks.serving.serving_cases.served import python_path
+from benchmarks.serving.serving_cases.served import monitored, python_path
 from numpy.typing import NDArray
 from ray import serve
 
@@ -141,7 +141,7 @@ class ProfiledSession:
 
     def partita(self) -> list[dict[str, Any]]:
         """Partita's Serve applications."""
-        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1)
+        options = monitored(ServingOptions(stage_cpus=0.1, frontend_cpus=0.1))
         profiles, pools = {(MODULE, POOL): self.profile}, {POOL: self.pool}
         return [
             *stage_applications(self.session, self.plan, profiles, pools, {}, options),

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from partita_devtools.errors import DevError
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.serve import APPLICATIONS_PATH, deploy
+from partita_runtime.serving.deploy.applications import ServingOptions
+from partita_runtime.serving.deploy.monitoring_access import authorization, token_digest
 
 READY_SECONDS = 120.0
+_MONITORING_TOKEN = "token-of-the-benchmarks"
 
 
 def python_path() -> str:
@@ -45,6 +50,16 @@ def replicas(cluster: RayCluster) -> list[dict[str, Any]]:
         for deployment in application["deployments"].values()
         for replica in deployment["replicas"]
     ]
+
+
+def monitored(options: ServingOptions) -> ServingOptions:
+    """The options for frontends whose measurements `measurements` reads."""
+    return options.model_copy(update={"monitoring_digest": token_digest(_MONITORING_TOKEN)})
+
+
+def measurements(url: str, kind: str = "signals") -> httpx.Response:
+    """The `signals` or `metrics` of the session at this URL. Raises httpx.HTTPError if no frontend answers."""
+    return httpx.get(f"{url}/partita/{kind}", headers=authorization(_MONITORING_TOKEN), timeout=10)
 
 
 def base_url(cluster: RayCluster) -> str:

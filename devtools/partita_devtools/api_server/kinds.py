@@ -57,6 +57,7 @@ KINDS: Final[Mapping[tuple[str, str], ServedKind]] = {
         ServedKind("v1", "ConfigMap", "configmaps"),
         ServedKind("v1", "Event", "events"),
         ServedKind("v1", "Namespace", "namespaces", namespaced=False, has_status=True),
+        ServedKind("v1", "Secret", "secrets"),
         ServedKind("v1", "Node", "nodes", namespaced=False, has_status=True),
         ServedKind("coordination.k8s.io/v1", "Lease", "leases"),
         ServedKind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", False, True),

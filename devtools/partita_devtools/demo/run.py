@@ -25,11 +25,13 @@ from partita_devtools.operator_process import operator_log
 from partita_devtools.sessions.liveness import while_running
 from partita_devtools.sessions.objects import apply_manifests, manifest_client
 from partita_devtools.sessions.watch import SessionStalledError, SessionWatch
+from partita_operator.engines.monitoring_tokens import KeptMonitoringTokens
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError
 from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_operator.settings.model import OperatorSettings
 from partita_runtime.load.inference_request import Payload, encode_request
 
 T = TypeVar("T")
@@ -72,7 +74,8 @@ async def _demonstrate(
         found = await watch.until_serving(config.ready_timeout_s, advice)
     ready_after_s = watch.elapsed()
     assert found.session.status.url is not None  # it serves
-    endpoint = SessionEndpoint(found.session.status.url, name)
+    tokens = KeptMonitoringTokens(client, OperatorSettings().own_namespace)
+    endpoint = SessionEndpoint(found.session.status.url, name, await tokens.of(found.session.namespace))
     payloads = _payloads(example, config)
     await first_answer(endpoint, payloads[0])
     first_answer_after_s = time.monotonic() - config.started

@@ -19,6 +19,7 @@ from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
 from partita_runtime.load.inference_request import Payload
+from partita_runtime.serving.deploy.monitoring_access import authorization
 from partita_runtime.serving.telemetry.signals import SessionSignals
 
 _SAMPLE_EVERY_S = 1.0
@@ -31,6 +32,8 @@ class SessionEndpoint:
 
     base_url: str
     model: str
+    monitoring_token: str = field(default="", repr=False)
+    """Reads the frontend's measurements."""
 
     @property
     def infer_url(self) -> str:
@@ -151,7 +154,7 @@ class _Sampler:
     async def _sample(self, http: httpx.AsyncClient) -> None:
         found = await self.look()
         try:
-            answer = await http.get(self.endpoint.signals_url)
+            answer = await http.get(self.endpoint.signals_url, headers=authorization(self.endpoint.monitoring_token))
             answer.raise_for_status()
             signals = SessionSignals.model_validate_json(answer.content)
         except (httpx.HTTPError, ValidationError) as error:

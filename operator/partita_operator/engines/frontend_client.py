@@ -5,19 +5,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import httpx
 from pydantic import ValidationError
 
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import Signals
 from partita_operator.engines.bounded_client import BoundedClient, NoAnswerError
+from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.ports import Remark, ServingSignals, StageSignals
 from partita_runtime.serving.deploy.applications import route_prefix
+from partita_runtime.serving.deploy.monitoring_access import authorization
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 TIMEOUT_SECONDS: Final = 5.0
 _MOST_BYTES: Final = 1 << 20
 """Of a frontend's answer. A stage takes some 200 bytes."""
 _CHECK_URL: Final = "Check ray.serveUrl of the chart; for engine.type KubeRay, kuberay.serveUrl."
+_REFUSED: Final = (
+    "The frontend does not know the operator's monitoring token, and gets it with the next step of the roll-out. If "
+    "this stays, something between them removes the Authorization header."
+)
 _SEE_LOG: Final = "See the frontend's log in the Ray dashboard."
 _OF_STAGE: Final = re.compile(r"(?P<stage>[^\s:]+/[^\s:]+/\d+): (?P<text>.+)", re.DOTALL)
 """A warning of a frontend: `module/pipeline/stage: text`."""
@@ -32,18 +39,22 @@ class FrontendAnswer:
 
 
 class FrontendClient:
-    """Reads the signals of frontends."""
+    """Reads the signals of frontends, each with the token of its namespace."""
 
-    def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, tokens: MonitoringTokens, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._tokens = tokens
         self._client = BoundedClient(seconds=timeout_seconds, most_bytes=_MOST_BYTES)
 
     async def signals(self, serve_url: str, session_key: str) -> FrontendAnswer:
         """What the session's frontend measured over its last window."""
         url = f"{session_url(serve_url, session_key)}/partita/signals"
+        token = await self._tokens.of(session_key.partition("/")[0])
         try:
-            answer = await self._client.request("GET", url)
+            answer = await self._client.request("GET", url, headers=authorization(token))
         except NoAnswerError as error:
             return FrontendAnswer(None, f"{url} cannot be reached ({error}). {_CHECK_URL}")
+        if answer.status == httpx.codes.UNAUTHORIZED:
+            return FrontendAnswer(None, f"{url} answers 401. {_REFUSED}")
         if not answer.is_success:
             return FrontendAnswer(None, f"{url} answers {answer.status}. {_SEE_LOG}")
         try:

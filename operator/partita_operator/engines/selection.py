@@ -7,6 +7,7 @@ from typing import Final
 
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.engines.kuberay.engine import KubeRayEngine
+from partita_operator.engines.monitoring_tokens import KeptMonitoringTokens
 from partita_operator.engines.ray.clusters import RayClusters, serving_options
 from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.kube.client import KubernetesClient
@@ -33,16 +34,17 @@ NOT_OFFERED: Final = "The platform does not offer the Ray cluster of spec.engine
 async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> AsyncIterator["EngineRegistry"]:
     """The engines that the settings name; closes their connections in the end.
 
-    Raises NoClusterError if an engine needs Kubernetes and there is no usable configuration.
+    Raises NoClusterError if there is no usable configuration of Kubernetes.
     """
     async with AsyncExitStack() as resources:
-        ray = RayClusters(settings)
+        kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
+        monitoring = KeptMonitoringTokens(kubernetes, settings.own_namespace)
+        ray = RayClusters(settings, monitoring)
         resources.push_async_callback(ray.close)
         kuberay = None
         if settings.kuberay.enabled:
-            kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
             options = serving_options(settings)
-            kuberay = KubeRayEngine(kubernetes, settings.kuberay, options, settings.namespaces)
+            kuberay = KubeRayEngine(kubernetes, settings.kuberay, options, settings.namespaces, monitoring)
             resources.push_async_callback(kuberay.close)
         yield EngineRegistry(ray, kuberay, settings.default_engine)
 

@@ -1,4 +1,4 @@
-"""Secrets that Partita makes in the namespaces of sessions. It has rights on these names only."""
+"""Secrets that Partita makes. It has rights on these names only."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,12 @@ class Secrets:
     All calls raise EngineUnavailableError if the API server refuses, and ApiServerUnavailableError if it is away.
     """
 
-    def __init__(self, client: KubernetesClient, name: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, client: KubernetesClient, name: str, labels: Mapping[str, str], remedy: str) -> None:
+        """`remedy` says what to do if the operator has no rights on them."""
         self._client = client
         self._name = name
         self._labels = dict(labels)
+        self._remedy = remedy
 
     async def read(self, namespace: str) -> SecretContent:
         """What it has; nothing if it does not exist."""
@@ -74,11 +76,7 @@ class Secrets:
                 raise self._refused("delete", namespace, error) from error
 
     def _refused(self, what: str, namespace: str, error: ApiError) -> EngineUnavailableError:
-        remedy = (
-            "Set kuberay.image of the chart, which adds the rights to the operator's role, or name existing Secrets in "
-            "kuberay.authSecret and kuberay.redisSecret."
-        )
-        return EngineUnavailableError(refusal(f"{what} Secret {namespace}/{self._name}", error, remedy))
+        return EngineUnavailableError(refusal(f"{what} Secret {namespace}/{self._name}", error, self._remedy))
 
 
 def _content(secret: Mapping[str, Any]) -> SecretContent:

@@ -195,6 +195,11 @@ class OperatorSettings(Section):
         return self
 
     @property
+    def own_namespace(self) -> str:
+        """Where the operator keeps objects of its own."""
+        return self.leader_election.namespace or "default"
+
+    @property
     def runtime_env(self) -> dict[str, Any]:
         """Ray's runtime environment of all processes of sessions, with the variables of tracing."""
         if not self.tracing.endpoint:

@@ -10,6 +10,7 @@ from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.coordinator_actors import ActorCoordinatorFinder
+from partita_runtime.serving.deploy import monitoring_access
 from partita_runtime.serving.deploy.directory import Directory
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.deploy.names import FRONTEND
@@ -46,7 +47,7 @@ class FrontendReplica:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Serve calls this once the replica is constructed."""
-        return asgi_application(self._session)
+        return asgi_application(self._session, os.environ.get(monitoring_access.VARIABLE, ""))
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Serve calls this at the start and whenever the epoch changes. Raises ValueError for an invalid epoch."""

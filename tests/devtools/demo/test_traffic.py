@@ -15,6 +15,8 @@ from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_ph
 from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.inference_request import Payload
 
+TOKEN = "token-of-the-namespace"
+
 
 class Frontend:
     """Answers what the test says, and counts."""
@@ -30,7 +32,8 @@ class Frontend:
         path = request.path.removeprefix("/default/traffic")
         self.received[path] += 1
         if path == "/partita/signals":
-            return web.json_response(self.signals)
+            may = request.headers.get("authorization") == f"Bearer {TOKEN}"
+            return web.json_response(self.signals) if may else web.Response(status=401)
         if self.received[path] <= self.refused:
             return web.Response(status=503, text="no plan yet")
         return web.Response(body=b"{}")
@@ -76,7 +79,7 @@ class Looks:
 
 
 async def test_phases_follow_each_other_at_their_rates_while_the_session_is_looked_at(frontend: Frontend) -> None:
-    endpoint, looks = SessionEndpoint(frontend.url, "traffic"), Looks()
+    endpoint, looks = SessionEndpoint(frontend.url, "traffic", TOKEN), Looks()
     phases = (LoadPhase("first", 0.2, 1.5), LoadPhase("second", 0.4, 1.0))
 
     sent, seen = await send_phases(
@@ -94,7 +97,7 @@ async def test_phases_follow_each_other_at_their_rates_while_the_session_is_look
 
 
 async def test_same_seed_sends_the_same_requests(frontend: Frontend) -> None:
-    endpoint, looks = SessionEndpoint(frontend.url, "traffic"), Looks()
+    endpoint, looks = SessionEndpoint(frontend.url, "traffic", TOKEN), Looks()
 
     counts = []
     for seed in (1, 1, 2):
@@ -112,7 +115,7 @@ async def test_signals_that_cannot_be_read_are_said_and_the_load_goes_on(fronten
     looks = Looks()
 
     sent, seen = await send_phases(
-        SessionEndpoint(frontend.url, "traffic"), patient_session(), (LoadPhase("only", 0.1, 0.3),),
+        SessionEndpoint(frontend.url, "traffic", TOKEN), patient_session(), (LoadPhase("only", 0.1, 0.3),),
         (Payload({}, b"x"),), seed=0, look=looks.look, report=looks.report,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from tests.operator.chart.charts import CHART, EVERYTHING, config_file, documents, pod, rendered
 
+from partita_operator.engines import monitoring_tokens
 from partita_operator.engines.kuberay.authentication import SECRET
 
 WARNING = 2
@@ -74,13 +75,14 @@ def test_replicas_share_a_lease_of_the_release() -> None:
     assert deployment["replicas"] == 2
     lease = yaml.safe_load(objects["ConfigMap", "blue-partita-config"]["data"]["config.yaml"])["leaderElection"]
     assert (lease["namespace"], lease["name"]) == ("partita-system", "blue-partita")
-    role = objects["Role", "blue-partita-lease"]
+    role = objects["Role", "blue-partita-own"]
     assert role["metadata"]["namespace"] == "partita-system"
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
         (None, ["create"]),
         (["blue-partita"], ["get", "update"]),
+        (["partita-monitoring"], ["get", "create", "patch"]),
     ]
-    assert objects["RoleBinding", "blue-partita-lease"]["roleRef"]["name"] == "blue-partita-lease"
+    assert objects["RoleBinding", "blue-partita-own"]["roleRef"]["name"] == "blue-partita-own"
 
 
 @BOTH
@@ -196,7 +198,7 @@ def test_with_namespaces_the_rights_are_limited_to_them() -> None:
         (found["metadata"].get("namespace"), found["metadata"]["name"]): set(granted(found))
         for found in scoped
         if found["kind"] in ("ClusterRole", "Role")
-        and not found["metadata"]["name"].endswith(("-view", "-edit", "-lease"))
+        and not found["metadata"]["name"].endswith(("-view", "-edit", "-own"))
     }
     assert set(roles) == {
         (None, "partita"),
@@ -230,6 +232,7 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-admission",
         "blue-partita-profiling",
         "blue-partita-ray",
+        "blue-partita-own",
         "blue-partita-lease",
         "blue-partita-redis",
     }
@@ -251,6 +254,24 @@ def test_monitors_scrape_the_service_and_the_frontends() -> None:
     assert frontends["namespaceSelector"] == {"matchNames": ["ray"]}
     assert not {kind for kind, _ in rendered()} & {"ServiceMonitor", "PodMonitor"}
     assert ("ConfigMap", "partita-dashboard") not in rendered()
+
+
+def test_prometheus_sends_a_token_only_to_the_pods_of_its_namespace() -> None:
+    sessions = ["a/one", "b/other", "a/two"]
+    objects = rendered({"metrics": {"podMonitor": {"enabled": True, "sessions": sessions}}})
+    monitors = {name: found["spec"] for (kind, name), found in objects.items() if kind == "PodMonitor"}
+    assert {name: spec["namespaceSelector"]["matchNames"] for name, spec in monitors.items()} == {
+        "partita-sessions-a": ["a"],
+        "partita-sessions-b": ["b"],
+    }
+    found = {
+        endpoint["path"]: endpoint["authorization"]["credentials"]
+        for spec in monitors.values()
+        for endpoint in spec["podMetricsEndpoints"]
+    }
+    assert found == {
+        f"/{s}/partita/metrics": {"name": monitoring_tokens.SECRET, "key": s.partition("/")[0]} for s in sessions
+    }
 
 
 def test_the_dashboard_is_rendered_unchanged() -> None:

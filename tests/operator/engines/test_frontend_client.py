@@ -8,6 +8,7 @@ import pytest
 
 from partita_api.inferencesession import Signals
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, remarks, serving_signals
+from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.engines.serve_state import ServeApplication, ServeState
 from partita_operator.engines.session_status import serving_status
 from partita_operator.ports import Remark, ServingSignals, ServingStatus, StageSignals
@@ -123,7 +124,7 @@ def other_server() -> Iterator[str]:
     ],
 )
 async def test_a_server_that_is_not_a_frontend_is_named(other_server: str, session: str, want_words: str) -> None:
-    frontends = FrontendClient()
+    frontends = FrontendClient(MonitoringTokens())
     answer = await frontends.signals(other_server, session)
     assert answer.signals is None
     assert want_words in answer.problem
@@ -132,7 +133,7 @@ async def test_a_server_that_is_not_a_frontend_is_named(other_server: str, sessi
 
 
 async def test_a_frontend_that_cannot_be_reached_is_named() -> None:
-    frontends = FrontendClient()
+    frontends = FrontendClient(MonitoringTokens())
     answer = await frontends.signals("http://127.0.0.1:1", "default/traffic")
     assert answer.signals is None
     assert "ray.serveUrl of the chart" in answer.problem

@@ -48,6 +48,7 @@ from partita_operator.engines.kuberay.state import (
     unlimited,
 )
 from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, WorkerGroup, frontend_group, pool_group
+from partita_operator.engines.monitoring_tokens import MonitoringTokens, with_monitoring_token
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.engines.rollout import (
     LATE_REPLICA_SECONDS,
@@ -125,7 +126,9 @@ class KubeRayEngine:
         settings: KubeRaySettings,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
         namespaces: Collection[str] = (),
+        monitoring: MonitoringTokens | None = None,
     ) -> None:
+        """Without `monitoring` tokens it makes its own, which are others after a restart."""
         self._services = RayServices(client, namespaces)
         self._budgets = BudgetWriter(client, LABELS)
         self._claims = DeviceClaims(client)
@@ -133,7 +136,8 @@ class KubeRayEngine:
         self._secrets = RaySecrets(client, settings)
         self._redis = RedisCheck(settings)
         self._options = options
-        self._frontends = FrontendClient()
+        self._monitoring = monitoring or MonitoringTokens()
+        self._frontends = FrontendClient(self._monitoring)
         self._dashboards: dict[str, RayDashboard] = {}
         """By namespace."""
         self._changing: dict[str, asyncio.Lock] = {}
@@ -148,7 +152,8 @@ class KubeRayEngine:
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
         template = spec.session.spec.pod_template
-        target = rollout_target(spec, self._options_with(template))
+        options = await with_monitoring_token(self._options_with(template), self._monitoring, spec.session.namespace)
+        target = rollout_target(spec, options)
         key = target.session_key
         namespace = _namespace(key)
         async with self._lock(namespace):
@@ -235,6 +240,7 @@ class KubeRayEngine:
                 self._budget_problems.pop(namespace, None)
                 await self._secrets.remove(namespace, await self._services.clusters(LABELS, namespace))
                 await self._services.delete(namespace, NAME)
+                await self._monitoring.forget(namespace)
                 return False
             stages = found.state.deployments(session_key).without({frontend})
             await self._write(namespace, found, session_key, stages if frontend in left else Deployments())

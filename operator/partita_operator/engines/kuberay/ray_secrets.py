@@ -19,6 +19,10 @@ from partita_operator.settings.section import plain
 _TOKEN_BYTES: Final = 32
 _READ_SECONDS: Final = 30.0
 """How long a content is used before it is read again."""
+_REMEDY: Final = (
+    "Set kuberay.image of the chart, which adds the rights to the operator's role, or name existing Secrets in "
+    "kuberay.authSecret and kuberay.redisSecret."
+)
 _KEYS: Final = (TOKEN_KEY, PASSWORD_KEY)
 
 
@@ -26,7 +30,7 @@ class RaySecrets:
     """Reads and makes the Secrets. The calls raise the errors of `Secrets`."""
 
     def __init__(self, client: KubernetesClient, settings: KubeRaySettings) -> None:
-        self._secrets = Secrets(client, SECRET, LABELS)
+        self._secrets = Secrets(client, SECRET, LABELS, _REMEDY)
         self._settings = settings
         self._known: dict[str, tuple[SecretContent, float]] = {}
         """By namespace, with the time of the reading; only Secrets that exist."""

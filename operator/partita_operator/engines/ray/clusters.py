@@ -3,6 +3,7 @@
 import asyncio
 
 from partita_api.inferencesession import InferenceSession
+from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.settings.model import OperatorSettings
 from partita_operator.settings.section import plain
@@ -19,11 +20,18 @@ def serving_options(settings: OperatorSettings) -> ServingOptions:
 class RayClusters:
     """An engine for each Ray cluster of the settings. Each receives only its own token."""
 
-    def __init__(self, settings: OperatorSettings) -> None:
+    def __init__(self, settings: OperatorSettings, monitoring: MonitoringTokens | None = None) -> None:
         self._settings = settings.ray
         options, port = serving_options(settings), settings.ray.serve_http_port
         self._default = (
-            RayServeEngine(settings.ray.address, plain(settings.ray.token), settings.ray.serve_url, port, options)
+            RayServeEngine(
+                settings.ray.address,
+                plain(settings.ray.token),
+                settings.ray.serve_url,
+                port,
+                options,
+                monitoring=monitoring,
+            )
             if settings.ray.address
             else None
         )
@@ -35,6 +43,7 @@ class RayClusters:
                 port,
                 options,
                 cluster.admits,
+                monitoring,
             )
             for cluster in settings.ray.clusters
         }

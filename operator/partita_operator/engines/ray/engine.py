@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
+from partita_operator.engines.monitoring_tokens import MonitoringTokens, with_monitoring_token
 from partita_operator.engines.ray.spreading import spread_if_able, with_relocations
 from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
@@ -44,9 +45,12 @@ class RayServeEngine:
         serve_http_port: int = 8000,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
         admits: Callable[[str], bool] = lambda _: True,
+        monitoring: MonitoringTokens | None = None,
     ) -> None:
+        """Without `monitoring` tokens it makes its own, which are others after a restart."""
         self._dashboard = RayDashboard(address, token)
-        self._frontends = FrontendClient()
+        self._monitoring = monitoring or MonitoringTokens()
+        self._frontends = FrontendClient(self._monitoring)
         self._serve_url = serve_url
         self._serve_http_port = serve_http_port
         self._options = options
@@ -58,7 +62,8 @@ class RayServeEngine:
 
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
-        target = rollout_target(spec, self._options)
+        options = await with_monitoring_token(self._options, self._monitoring, spec.session.namespace)
+        target = rollout_target(spec, options)
         key = target.session_key
         async with self._changing:
             state = await self._read()
@@ -104,6 +109,7 @@ class RayServeEngine:
             left = state.of_session(session_key)
             if not left:
                 self._progress.pop(session_key, None)
+                await self._forget_unused(state, session_key.partition("/")[0])
                 return True
             frontend = frontend_name(session_key)
             stages = state.deployments(session_key).without({frontend})
@@ -149,6 +155,11 @@ class RayServeEngine:
         self._last_read = None
         content = config_to_put(state, session_key, deployments, self._serve_http_port)
         await self._dashboard.put(APPLICATIONS_PATH, content)
+
+    async def _forget_unused(self, state: ServeState, namespace: str) -> None:
+        """Without sessions here the namespace needs no monitoring token. With others it gets the same one again."""
+        if not any((app.session_key or "").startswith(f"{namespace}/") for app in state.applications.values()):
+            await self._monitoring.forget(namespace)
 
     async def _frontend_answer(self, state: ServeState, session_key: str) -> FrontendAnswer:
         if state.ready_frontend(session_key) is None:

@@ -17,6 +17,7 @@ from partita_api.pool.ray_resource import digest_of
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.epochs import epoch
+from partita_runtime.serving.deploy.monitoring_access import with_monitoring
 from partita_runtime.serving.deploy.names import (
     FRONTEND,
     STAGE,
@@ -61,6 +62,8 @@ class ServingOptions(SpecModel):
     """CPUs that Ray reserves for a stage replica."""
     runtime_env: dict[str, Any] = {}
     """Ray runtime environment of all processes, such as {"working_dir": ...}; it must have Partita and the models."""
+    monitoring_digest: str = ""
+    """Of the token with which a frontend's measurements are read; empty: nobody reads them."""
     frontend: dict[str, Any] = {}
     """Settings of the frontend, as in `session.settings.FrontendSettings`."""
     transport: TransportKind = TransportKind.STREAMS
@@ -90,7 +93,7 @@ def frontend_application(
         "name": frontend_name(session.key),
         "route_prefix": route_prefix(session.key),
         "import_path": "partita_runtime.serving.frontend:application",
-        "runtime_env": options.runtime_env,
+        "runtime_env": with_monitoring(options.runtime_env, options.monitoring_digest),
         "args": {
             "session_key": session.key,
             "settings": options.frontend,

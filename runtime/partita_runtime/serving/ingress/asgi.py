@@ -35,9 +35,12 @@ class _DisconnectedError(Exception):
     """The client left before its request was complete."""
 
 
-def asgi_application(session: Session) -> ASGIApp:
-    """The ASGI application that serves `session`, relative to its route prefix."""
-    service = HttpService(session)
+def asgi_application(session: Session, monitoring_digest: str = "") -> ASGIApp:
+    """The ASGI application that serves `session`, relative to its route prefix.
+
+    `monitoring_digest` is that of the token that reads measurements; empty: nobody has it.
+    """
+    service = HttpService(session, monitoring_digest)
 
     async def serve(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         match scope["type"]:

@@ -1,4 +1,4 @@
-"""A session's HTTP interface, for every HTTP server: inference, health, metadata, signals, metrics."""
+"""A session's HTTP interface, for every HTTP server: inference, health, metadata, and measurements with a token."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.deploy.monitoring_access import may_monitor
 from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
@@ -112,8 +113,10 @@ class HttpClient(Protocol):
 class HttpService:
     """Answers requests for one session in two steps: `call` with the head, `begin` with the whole body."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, monitoring_digest: str | None = None) -> None:
+        """`monitoring_digest` is that of the token that reads measurements; None: they are not served, to anybody."""
         self._session = session
+        self._monitoring_digest = monitoring_digest
 
     @property
     def settings(self) -> FrontendSettings:
@@ -127,6 +130,8 @@ class HttpService:
     def call(self, head: HttpHead) -> HttpCall:
         """Check a request's head. Raises RequestError if the request is refused before its body is read."""
         operation, model, version = _operation(head)
+        if operation in _MEASUREMENTS:
+            self._check_reader(head)
         content_type = ""
         if operation is Operation.INFER:
             content_type = _content_type(head)
@@ -136,6 +141,13 @@ class HttpService:
         if length is None or length > self.settings.max_request_bytes:
             raise too_large(self.settings)
         return HttpCall(head, operation, content_type, model, version)
+
+    def _check_reader(self, head: HttpHead) -> None:
+        """Raises RequestError unless the request may read measurements."""
+        if self._monitoring_digest is None:
+            raise _not_found(head)
+        if not may_monitor(head.headers.get("authorization", ""), self._monitoring_digest):
+            raise RequestError(401, f"{head.path} needs the monitoring token of the session's namespace")
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
@@ -227,6 +239,8 @@ _SERVER_OPERATIONS: Final[Mapping[str, Operation]] = {
     "partita/signals": Operation.SIGNALS,
     "partita/metrics": Operation.METRICS,
 }
+_MEASUREMENTS: Final = {Operation.SIGNALS, Operation.METRICS}
+"""What clients must not read."""
 _MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
     "": Operation.MODEL,
     "ready": Operation.MODEL_READY,
@@ -246,6 +260,8 @@ def _failure(error: Exception) -> HttpAnswer:
 def refusal(error: RequestError) -> HttpAnswer:
     """The answer with an error."""
     headers = {} if error.retry_after_seconds is None else {"retry-after": str(error.retry_after_seconds)}
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
     return _json({"error": str(error)}, error.status, headers, close=error.status in (408, 413, 415))
 
 
@@ -270,10 +286,14 @@ def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
             version, parts = parts[1], parts[2:]
         operation = _MODEL_OPERATIONS.get("/".join(parts))
     if operation is None:
-        raise RequestError(404, f"{head.method} {head.path}: Not Found")
+        raise _not_found(head)
     if head.method not in (("POST",) if operation is Operation.INFER else ("GET", "HEAD")):
         raise RequestError(405, f"{head.method} {head.path}: Method Not Allowed")
     return operation, model, version
+
+
+def _not_found(head: HttpHead) -> RequestError:
+    return RequestError(404, f"{head.method} {head.path}: Not Found")
 
 
 def _content_type(head: HttpHead) -> str:

@@ -1,4 +1,4 @@
 """The formats of the Open Inference Protocol v2 (JSON, binary, images, gRPC) and the OpenAPI document. Pure.
 
-May import `serving.telemetry`.
+May import no other folder.
 """

@@ -6,7 +6,6 @@ from typing import Any, Final
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import MAX_ID, MODEL_VERSION, server_metadata
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface, OutputTensor
-from partita_runtime.serving.telemetry.signals import SessionSignals
 
 Json = dict[str, Any]
 
@@ -33,16 +32,11 @@ def openapi(interface: Interface, base_url: str) -> Json:
         "/v2": _get("Server metadata", _ref("ServerMetadata")),
         "/v2/health/live": _get("Whether the frontend is up", _object(live={"type": "boolean"})),
         "/v2/health/ready": _readiness(),
-        "/partita/signals": _get("Measurements over the autoscaling window", _ref("SessionSignals")),
-        "/partita/metrics": {
-            "get": _operation("The same for Prometheus", {"200": _answer("Metrics", {"text/plain": {}})})
-        },
     }
     for path in (model, f"{model}/versions/{MODEL_VERSION}"):
         paths[path] = _get("Input and output tensors", _ref("ModelMetadata"), 404, 503)
         paths[f"{path}/ready"] = _readiness(404)
         paths[f"{path}/infer"] = {"post": _infer(interface)}
-    measured = SessionSignals.model_json_schema(mode="serialization", ref_template="#/components/schemas/{model}")
     return {
         "openapi": "3.1.0",
         "info": {
@@ -52,7 +46,7 @@ def openapi(interface: Interface, base_url: str) -> Json:
         },
         "servers": [{"url": base_url or "/"}],
         "paths": paths,
-        "components": {"schemas": {**_schemas(interface), **measured.pop("$defs", {}), "SessionSignals": measured}},
+        "components": {"schemas": _schemas(interface)},
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.central.local_coordinator import LocalCoordinator, local_coordinator
 from tests.runtime.serving.gates import Gate, gated
-from tests.runtime.serving.in_process.stand import Stand, post, stand, until
+from tests.runtime.serving.in_process.stand import MONITORING, Stand, post, stand, until
 from tests.runtime.serving.plans import Application, application
 
 from partita_api.session.frontend import Frontend
@@ -61,7 +61,7 @@ async def test_both_answer_and_each_reports_for_both() -> None:
             signals = running.session.signals()
             assert sum(size * count for size, count in signals.batch_sizes.items()) == 20
             assert [(stage.ready, stage.bad_rate) for stage in signals.stages] == [(1, 0.0)]
-            metrics = (await running.client.get("/partita/metrics")).text
+            metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
             assert 'partita_requests_total{outcome="in_time",session="default/one"} 20.0' in metrics
 
 

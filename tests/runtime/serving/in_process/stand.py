@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import numpy as np
@@ -19,8 +19,10 @@ from partita_runtime.execution.build import build_executor, warmed
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.central.coordinator_link import CoordinatorFinder
 from partita_runtime.serving.deploy.directory import Announcement, Entries
+from partita_runtime.serving.deploy.monitoring_access import authorization, token_digest
+from partita_runtime.serving.deploy.names import route_prefix
 from partita_runtime.serving.deploy.stage_arguments import StageArguments
-from partita_runtime.serving.ingress.asgi import asgi_application
+from partita_runtime.serving.ingress.asgi import Receive, Send, asgi_application
 from partita_runtime.serving.ingress.http_server import http_endpoint
 from partita_runtime.serving.replica.loaded_models import LoadedModels
 from partita_runtime.serving.replica.worker import StageWorker
@@ -31,6 +33,9 @@ from partita_runtime.serving.transport.wire import PeerAddress
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
 """Default input of the models under test."""
+MONITORING_TOKEN: Final = "token-of-the-namespace"
+MONITORING: Final = authorization(MONITORING_TOKEN)
+"""Header of requests that read measurements."""
 
 
 class LocalDirectory:
@@ -175,9 +180,15 @@ Way = Callable[[Session], contextlib.AbstractAsyncContextManager[str]]
 
 @contextlib.asynccontextmanager
 async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
-    """HTTP as behind Ray Serve."""
+    """HTTP as behind Ray Serve, which has removed the session's prefix or, with it, says which one it is."""
+    application, prefix = asgi_application(session, token_digest(MONITORING_TOKEN)), route_prefix(session.key)
+
+    async def prefixed(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        has_prefix = scope["type"] == "http" and scope["path"].startswith(f"{prefix}/")
+        await application({**scope, "root_path": prefix} if has_prefix else scope, receive, send)
+
     config = uvicorn.Config(
-        asgi_application(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
+        prefixed, host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

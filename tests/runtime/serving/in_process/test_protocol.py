@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from tests.runtime.serving.in_process.stand import Stand, stand
+from tests.runtime.serving.in_process.stand import MONITORING, Stand, stand
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 from tritonclient.utils import InferenceServerException
@@ -89,7 +89,7 @@ async def test_sub_requests_beyond_the_maximum_fan_out_are_cut_off_and_counted(t
     content, headers = infer_body(image(5))
     answer = await traffic.client.post("/v2/models/traffic/infer", content=content, headers=headers)
     assert {output["name"]: output["shape"] for output in answer.json()["outputs"]}["classifier"] == [3, 5]
-    metrics = (await traffic.client.get("/partita/metrics")).text
+    metrics = (await traffic.client.get("/partita/metrics", headers=MONITORING)).text
     assert 'partita_fan_out_cut_off_total{module="crop",session="default/traffic"} 2.0' in metrics
 
 
@@ -161,7 +161,7 @@ async def test_a_timeout_can_only_shorten_the_slo() -> None:
         assert (too_short.status_code, "deadline" in too_short.json()["error"]) == (504, True)
         longer = await infer(running, np.zeros((1, 2, 2), np.float32), timeout=10_000_000)
         assert longer.status_code == 200
-        signals = (await running.client.get("/partita/signals")).json()
+        signals = (await running.client.get("/partita/signals", headers=MONITORING)).json()
         assert signals["outcomes"] == {"too_late": 1, "in_time": 1}
 
 

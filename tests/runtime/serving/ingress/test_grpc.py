@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio as triton
 from google.protobuf import descriptor_pb2
-from tests.runtime.serving.in_process.stand import LocalDirectory, Stand, stand, until
+from tests.runtime.serving.in_process.stand import MONITORING, LocalDirectory, Stand, stand, until
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
@@ -98,7 +98,7 @@ async def test_tritonclient_infers() -> None:
         assert some.as_numpy("classifier") is None
         everything = await client.infer("traffic", [given(samples)], "1", priority=3)
         assert everything.as_numpy("classifier").shape == (3, 5)
-        signals = (await running.client.get("/partita/signals")).json()
+        signals = (await running.client.get("/partita/signals", headers=MONITORING)).json()
         assert signals["outcomes"] == {"in_time": 6}
         assert signals["grpcAddress"] == running.session.addresses.grpc
 

@@ -57,7 +57,7 @@ async def test_the_paths_are_the_same_as_behind_serve(plain: Stand) -> None:
         assert answer.status_code == 200, answer.text
         assert (await plain.client.get(f"{base}/v2/health/ready")).json() == {"ready": True}
         assert (await plain.client.get(f"{base}/openapi.json")).json()["servers"] == [{"url": base or "/"}]
-    assert (await plain.client.get("/partita/signals")).json()["httpAddress"] == plain.url
+    assert plain.session.signals().http_address == plain.url
     head = await plain.client.head("/v2")
     assert (head.status_code, head.content, int(head.headers["content-length"]) > 0) == (200, b"", True)
     assert "date" in head.headers

@@ -22,12 +22,14 @@ from partita_runtime.serving.deploy.applications import (
     holding_both,
     stage_applications,
 )
+from partita_runtime.serving.deploy.monitoring_access import authorization, token_digest
 
 OPTIONS = ServingOptions(
     frontend_cpus=0.1,
     frontend_resources={f"partita-pool-{REAL}": 0.1},
     stage_cpus=0.1,
     health_check_seconds=1.0,
+    monitoring_digest=token_digest("token-of-the-namespace"),
 )
 """All frontends run on the node of pool REAL."""
 
@@ -91,7 +93,8 @@ class Deployment:
     def signals(self, app: Application) -> dict[str, Any]:
         """The frontend's signals; empty while it does not answer."""
         try:
-            answer = httpx.get(f"http://{self.url(app)}/partita/signals", timeout=5)
+            headers = authorization("token-of-the-namespace")
+            answer = httpx.get(f"http://{self.url(app)}/partita/signals", headers=headers, timeout=5)
         except httpx.HTTPError:
             return {}
         return dict(answer.json()) if answer.is_success else {}

@@ -77,7 +77,6 @@ async def test_answers_match_the_document_at_a_stable_path() -> None:
             ("/v2", "ServerMetadata"),
             ("/v2/health/ready", "Ready"),
             ("/v2/models/traffic", "ModelMetadata"),
-            ("/partita/signals", "SessionSignals"),
             ("/v2/models/other", "Error"),
         ):
             answer = await running.client.get(path)

@@ -9,6 +9,7 @@ import pytest
 import tritonclient.grpc.aio as triton
 from tests.runtime.serving.central.local_coordinator import local_coordinator
 from tests.runtime.serving.in_process.stand import (
+    MONITORING,
     SAMPLE,
     Stand,
     Way,
@@ -70,7 +71,7 @@ async def test_the_first_request_is_held_and_answered_when_replicas_are_ready(wa
         assert (await post(running))[0] == 200
         signals = running.session.signals()
         assert (signals.held, signals.bad_rate, signals.outcomes) == (0, 0.0, {"in_time": 2})
-        metrics = (await running.client.get("/partita/metrics")).text
+        metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
         assert 'partita_held_requests_total{session="default/one"} 1.0' in metrics
         assert running.session.meter.held_micros > 0
 
