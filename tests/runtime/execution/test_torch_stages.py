@@ -1,5 +1,7 @@
 """Stages that compute with torch: built from JSON, connected by arrays as over the network."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,6 +151,32 @@ def test_inductor_answers_like_eager() -> None:
         pixels = [standard_input(SMALL, batch)]
         for one, other in zip(built.executor.run(pixels), eager.executor.run(pixels), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_every_stage_of_a_process_is_compiled_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch compiles one code object for 8 cases at most, and runs further ones eagerly without an error.
+    compiled: list[object] = []
+    runs: list[object] = []
+
+    def counted(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        compiled.append(graph)
+
+        def run(*tensors: torch.Tensor) -> Any:
+            runs.append(graph)
+            return graph.forward(*tensors)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counted))
+    stages = [build(first=first, end=first + 1, backend=Backend.INDUCTOR).executor for first in range(4)]
+    assert len(compiled) == 2 * len(stages), "for a single sample, and for all other batch sizes"
+    runs.clear()
+
+    for stage in stages:
+        stage.warm_up([1, 2, 5])
+
+    assert len(compiled) == 2 * len(stages)
+    assert len(runs) == 3 * len(stages)
 
 
 def test_without_a_compiler_the_stage_runs_eagerly_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
