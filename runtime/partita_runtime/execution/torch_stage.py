@@ -1,5 +1,6 @@
 """One stage's blocks on a device, and the conversion of batches between network arrays and tensors."""
 
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,9 @@ Compute = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 """The stage's blocks as a function of the tensors that cross its first cut."""
 
 LARGEST_HALF = torch.finfo(torch.float16).max
+
+# Nothing writes to read-only arrays: see `_on_device`.
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
 
 
 class CannotBuildError(Exception):
@@ -44,9 +48,12 @@ class Boundary:
         self._samples = tuple(samples)
 
     def to_device(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
-        """Convert arrays from the network to tensors with the model's element types."""
+        """Convert arrays from the network to tensors with the model's element types.
+
+        The device converts them: in one step with the copy, torch would convert on the CPU and copy twice the bytes.
+        """
         return [
-            _tensor(array).to(self.device, getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
+            _on_device(array, self.device).to(getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
             for array, sample in zip(arrays, self._samples, strict=True)
         ]
 
@@ -113,9 +120,11 @@ class TorchExecutor:
             self.run(zeros(self._entry.specs, batch))
 
 
-def _tensor(array: Array) -> torch.Tensor:
-    # Views of a network buffer are read-only, which torch does not support.
-    return torch.from_numpy(array if array.flags.writeable else np.array(array))
+def _on_device(array: Array, device: torch.device) -> torch.Tensor:
+    """A tensor of the array, which may be a read-only view of a network buffer; on the CPU, blocks may write to it."""
+    if device.type == "cpu" and not array.flags.writeable:
+        array = np.array(array)
+    return torch.from_numpy(array).to(device)
 
 
 def _cast(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from tests.runtime.models.sample_models import residuals
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita_api.session.execution import Backend, CutDType
 from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
-from partita_runtime.execution.torch_stage import LARGEST_HALF
+from partita_runtime.execution.torch_stage import LARGEST_HALF, stage_boundaries
 from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.partitioned_model import partition_source
 from partita_runtime.models.standard_inputs import standard_input
 
 SMALL = TensorSpec(shape=(3, 16, 16))
@@ -80,6 +82,40 @@ def test_numbers_beyond_half_precision_are_limited_at_cuts_and_not_in_answers() 
 
     assert (crossing.dtype, float(crossing.max())) == (np.float16, LARGEST_HALF)
     assert answer.max() > LARGEST_HALF
+
+
+class Copies(TorchDispatchMode):
+    """The tensors that are copied to another device or element type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved: list[int] = []
+        """Addresses of those that get another device."""
+        self.converted_on: set[str] = set()
+        """Devices of those that get another element type."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default:
+            if answer.dtype != args[0].dtype:
+                self.converted_on.add(args[0].device.type)
+            if answer.device != args[0].device:
+                self.moved.append(args[0].data_ptr())
+        return answer
+
+
+def test_a_batch_is_copied_to_the_device_as_it_came_from_the_network() -> None:
+    # One thread of the CPU would convert and copy it for longer than a GPU computes.
+    model = partition_source(ModelSource(entrypoint="tests.runtime.models.sample_models:residuals"), SMALL, 4)
+    entry, _ = stage_boundaries(model, 1, 2, SMALL, CutDType.FP16, torch.device("meta"))
+    arrays = as_received([np.zeros((2, *spec.shape), np.float16) for spec in entry.specs])
+
+    with Copies() as copies:
+        tensors = entry.to_device(arrays)
+
+    assert {(tensor.device.type, tensor.dtype) for tensor in tensors} == {("meta", torch.float32)}
+    assert copies.converted_on == {"meta"}
+    assert copies.moved == [array.ctypes.data for array in arrays]
 
 
 @pytest.fixture(scope="module")
