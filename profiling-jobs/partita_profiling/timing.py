@@ -70,7 +70,7 @@ class BlockTimer:
         """Move `model` to `device`; blocks that the backend cannot compile run eagerly, with an entry in `warnings`."""
         settle_process(threads=1)
         model = model.to(device)
-        self.warnings: list[str] = []
+        warnings: list[str] = []
         self._request = request
         self._device = device
         self._count = len(model.blocks)
@@ -79,9 +79,10 @@ class BlockTimer:
         self._entry: Boundary = ends[0][0]
         self._exit: Boundary = ends[-1][1]
         self._computes: list[Compute] = [
-            pick_backend(Backend(request.backend), StageBlocks([model.block(b)]), entry, self.warnings)[1]
+            pick_backend(Backend(request.backend), StageBlocks([model.block(b)]), entry, warnings)[1]
             for b, (entry, _) in enumerate(ends)
         ]
+        self.warnings = tuple(dict.fromkeys(warnings))  # most blocks have the same
 
     def run_all(self, batch: int) -> None:
         """One run of the whole model on the standard input."""

@@ -51,6 +51,13 @@ def test_slowdown_stretches_what_is_measured() -> None:
     assert totals(slowed)[-1] > 3 * totals(plain)[-1]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_warning_of_all_blocks_is_there_once() -> None:
+    (warning,) = timer(REQUEST.model_copy(update={"backend": "CudaGraphs"})).warnings
+
+    assert "there is no CUDA device" in warning
+
+
 def test_time_limit_leaves_the_least_number_of_repeats() -> None:
     timing = time_repeatedly(iter(range(100)).__next__, 0.0)
 
