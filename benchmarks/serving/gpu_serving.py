@@ -1,27 +1,28 @@
-"""What one GPU serves within the SLO: ResNet-50 and EfficientNet-B0, through Partita and through plain `@serve.batch`.
+"""What one GPU serves within the SLO: image classifiers through Partita and through plain `@serve.batch`.
 
-The models are those of Hugging Face transformers, made from their configurations. Each is profiled as Partita does
-it: the line alpha b + beta that fits its latencies best, and how far they are from it. The SLO is five times the
-latency of a batch of one. Then rates, ascending, on one system after the other, for each has the GPU to itself, until
-hardly anything is answered in time; `@serve.batch` is measured with several waiting times, of which the best counts.
-Goodput is the highest rate of which 99 % are answered within the SLO, as the client sees it. The client sends whole
-images over HTTP from the same machine: where that is the limit, both systems show it. At each rate it says, too, what
-executions took beside what the profile predicts. The last line is a summary in JSON.
+ResNet-50, EfficientNet-B0 and ViT-B/16 are those of Hugging Face transformers, made from their configurations. Each is
+profiled as Partita does it: the line alpha b + beta that fits its latencies best, and how far they are from it. The SLO
+is five times the latency of a batch of one, and at least --least-slo. Then rates, ascending, on one system after the
+other, for each has the GPU to itself, until hardly anything is answered in time: Partita on its frontend's own port and
+behind Serve's proxy, `@serve.batch` behind that proxy with several waiting times, of which the best counts. Goodput is
+the highest rate of which 99 % are answered within the SLO, as the client sees it. The client sends whole images, of 150
+KB each, over HTTP from the same machine. At each rate it says, too, what executions took beside what the profile
+predicts. The last line is a summary in JSON.
 
-    python benchmarks/serving/gpu_serving.py [--backend CudaGraphs] [--seconds 10]
+    python benchmarks/serving/gpu_serving.py [--backend CudaGraphs] [--seconds 10] [--only resnet]
     python benchmarks/serving/gpu_serving.py --device cpu --quick  # tiny models on one CPU thread, to see that it runs
 """
 
 import argparse
-import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -29,21 +30,23 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.serving.serving_cases.profiled import POOL, ProfiledSession, Subject
+from benchmarks.serving.serving_cases.raw_client import run_raw_load
 from benchmarks.serving.serving_cases.served import await_until, base_url, measurements, put, python_path, runs
 from benchmarks.serving.serving_cases.vision import SIZE, TINY_SIZE
 
 from partita_api.inferencesession import ArrivalProcess
 from partita_api.profile import Profile
 from partita_api.session.execution import Backend
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
-from partita_runtime.load.generator import LoadConfig, run_load
+from partita_runtime.load.generator import LoadConfig
 from partita_runtime.load.inference_request import encode_request
 from partita_runtime.load.report import LoadReport
+from partita_runtime.models.standard_inputs import standard_input
 
-MODELS = ("resnet", "efficientnet")
+MODELS = ("resnet", "efficientnet", "vit")
 MODULE = "benchmarks.serving.serving_cases.vision"
 ATTAINMENT, HOPELESS = 0.99, 0.5
 """What counts as carried, and what is not worth another rate."""
@@ -59,17 +62,30 @@ class GpuSetting:
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     slo_factor: float = 5.0
     """The SLO, in latencies of a batch of one."""
+    least_slo_ms: int = 20
     most: float = float("inf")
     """Requests a second that are never exceeded."""
-    shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9)
+    shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 0.9)
     """Rates that are tried, as shares of what the GPU could carry by its profile."""
-    waits: tuple[float, ...] = (0.0, 0.1, 0.3)
+    waits: tuple[float, ...] = (0.0, 0.2)
     """How long `@serve.batch` waits for a batch to fill, as shares of the SLO."""
 
 
 def quick(seconds: float) -> GpuSetting:
     """For tiny models on a CPU, which take less time than HTTP does."""
     return GpuSetting(seconds, batch_sizes=(1, 2, 4), slo_factor=50.0, most=100.0, shares=(0.2, 0.4), waits=(0.0,))
+
+
+@dataclass(frozen=True)
+class System:
+    """What serves the model."""
+
+    name: str
+    applications: list[dict[str, Any]]
+    url: Callable[[RayCluster], str]
+    """The address before `/v2/models`; raises httpx.HTTPError while it is not known."""
+    signals: Callable[[RayCluster], str] | None = None
+    """Where its frontend says what executions took."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +108,14 @@ def main() -> None:
             "elsewhere: python benchmarks/serving/gpu_serving.py --device cpu --quick"
         )
     setting = quick(options.seconds or 3.0) if options.quick else GpuSetting(options.seconds or 10.0)
+    setting = replace(setting, least_slo_ms=options.least_slo)
     pixels = TINY_SIZE if options.quick else SIZE
     rows = []
     for name in options.only or MODELS:
         subject = Subject(
             name=name,
             model=ModelSource(entrypoint=f"{MODULE}:{name}", kwargs={"tiny": options.quick}),
-            input=TensorSpec(shape=(3, pixels, pixels)),
+            input=TensorSpec(shape=(3, pixels, pixels), dtype=DType.UINT8),
             batch_sizes=setting.batch_sizes,
             on_gpu=on_gpu,
             backend=Backend(options.backend),
@@ -112,7 +129,7 @@ def measured(subject: Subject, setting: GpuSetting) -> dict[str, Any]:
     """One model: its profile, then both systems."""
     profile = subject.profiled()
     line = fit(profile)
-    slo_ms = max(1, round(setting.slo_factor * latency_micros(profile)[0] / 1000))
+    slo_ms = max(setting.least_slo_ms, round(setting.slo_factor * latency_micros(profile)[0] / 1000))
     capacity = capacity_per_second(profile, slo_ms)
     print(
         f"{subject.name}: {line.alpha_micros:.0f} b + {line.beta_micros:.0f} us, off by up to {line.worst_error:.0%}, "
@@ -121,19 +138,13 @@ def measured(subject: Subject, setting: GpuSetting) -> dict[str, Any]:
     )
     session = ProfiledSession(subject, profile, slo_ms, setting.seconds)
     rates = [round(share * min(capacity, setting.most), 1) for share in setting.shares]
-    inner = replace(session, slo_ms=max(1, round((1 - ALLOWANCE) * slo_ms)))
-    systems = {"partita": (inner.partita(), f"{session.session.key}")}
-    for wait in setting.waits:
-        systems[f"serve.batch {wait * slo_ms:.1f} ms"] = (
-            session.plain_serve(wait * slo_ms),
-            f"plain/{subject.name}",
-        )
     node = RayClassNode(POOL, slots=1, num_gpus=int(subject.on_gpu))
     config = RayClusterConfig(nodes=(node,), environment={"PYTHONPATH": python_path()})
-    results = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config, report=lambda _: None) as cluster:
-        for system, (applications, path) in systems.items():
-            results[system] = served(cluster, session, system, applications, path, rates)
+        for system in systems(session, setting):
+            results[system.name] = served(cluster, session, system, rates)
+        put(cluster, [])
     goodputs = {system: goodput(found) for system, found in results.items()}
     print(f"{subject.name}: requests/s with {ATTAINMENT:.0%} in time: {goodputs}", flush=True)
     return {
@@ -169,18 +180,42 @@ def capacity_per_second(profile: Profile, slo_ms: int) -> float:
     return max(size / latency * 1e6 for size, latency in latencies if size == 1 or 2 * latency <= slo_ms * 1000)
 
 
+def systems(session: ProfiledSession, setting: GpuSetting) -> list[System]:
+    """Those that are compared, in the order in which they run."""
+    inner = replace(session, slo_ms=max(1, round((1 - ALLOWANCE) * session.slo_ms)))
+    partita = inner.partita()
+
+    def proxied(path: str) -> Callable[[RayCluster], str]:
+        return lambda cluster: f"{base_url(cluster)}/{path}"
+
+    frontend = proxied(session.session.key)
+
+    def own_port(cluster: RayCluster) -> str:
+        signals = measurements(frontend(cluster)).raise_for_status().json()
+        return f"http://{signals['httpAddress']}"
+
+    waits = [wait * session.slo_ms for wait in setting.waits]
+    return [
+        System("partita", partita, own_port, signals=frontend),
+        System("partita, proxy", partita, frontend, signals=frontend),
+        *(
+            System(f"serve.batch {wait:.1f} ms", session.plain_serve(wait), proxied(f"plain/{session.subject.name}"))
+            for wait in waits
+        ),
+    ]
+
+
 def served(
-    cluster: RayCluster,
-    session: ProfiledSession,
-    system: str,
-    applications: list[dict[str, Any]],
-    path: str,
-    rates: Sequence[float],
+    cluster: RayCluster, session: ProfiledSession, system: System, rates: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """What became of the requests at each rate; nothing of it is left on the cluster."""
-    put(cluster, applications)
-    url = f"{base_url(cluster)}/{path}"
-    await_until(lambda: runs(cluster, applications) and answers(session, url), f"{system} answers", seconds=600)
+    """What became of the requests at each rate."""
+    put(cluster, system.applications)
+    await_until(
+        lambda: runs(cluster, system.applications) and answers(session, system.url, cluster),
+        f"{system.name} answers",
+        seconds=600,
+    )
+    url = system.url(cluster)
     rows: list[dict[str, Any]] = []
     for rate in rates:
         report = load(session, url, rate, session.window_seconds)
@@ -191,14 +226,12 @@ def served(
             "p99_ms": round(report.p99_ms or 0, 1),
             "generator_lag_ms": round(report.lag_p99_ms, 1),
         }
-        if system == "partita":
-            row |= executions(url)
-        print(f"  {system:20}: " + ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        if system.signals is not None:
+            row |= executions(system.signals(cluster))
+        print(f"  {system.name:20}: " + ", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
         rows.append(row)
         if report.attainment < HOPELESS:
             break
-    put(cluster, [])
-    await_until(lambda: runs(cluster, []), f"{system} is taken down")
     return rows
 
 
@@ -209,9 +242,12 @@ def executions(url: str) -> dict[str, float]:
     return {"prediction_error": round(actual / predicted - 1, 4)} if predicted else {}
 
 
-def answers(session: ProfiledSession, url: str) -> bool:
+def answers(session: ProfiledSession, url: Callable[[RayCluster], str], cluster: RayCluster) -> bool:
     """Whether a single request is answered, however late."""
-    return set(sent(session, url, np.zeros(1), 1.0).outcomes) == {"200"}
+    try:
+        return set(sent(session, url(cluster), np.zeros(1), 1.0).outcomes) == {"200"}
+    except (httpx.HTTPError, OSError):
+        return False
 
 
 def load(session: ProfiledSession, url: str, rate: float, seconds: float) -> LoadReport:
@@ -222,7 +258,7 @@ def load(session: ProfiledSession, url: str, rate: float, seconds: float) -> Loa
 
 def sent(session: ProfiledSession, url: str, times: NDArray[np.float64], seconds: float) -> LoadReport:
     """What became of requests that were sent at these seconds."""
-    sample = np.random.default_rng(0).random((1, *session.subject.input.shape), np.float32)
+    sample = standard_input(session.subject.input, 1)
     config = LoadConfig(
         url=f"{url}/v2/models/{session.subject.name}/infer",
         payloads=[encode_request({"input": sample})],
@@ -231,7 +267,7 @@ def sent(session: ProfiledSession, url: str, times: NDArray[np.float64], seconds
         slo_s=session.slo_ms / 1000,
         timeout_s=10,
     )
-    return asyncio.run(run_load(config)).report
+    return run_raw_load(config)
 
 
 def goodput(rows: Sequence[dict[str, Any]]) -> float:
@@ -246,6 +282,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--backend", choices=[*Backend], default=Backend.EAGER, help="how models run (default Eager)")
     parser.add_argument("--only", action="append", choices=MODELS, help="only this model (may be repeated)")
     parser.add_argument("--seconds", type=float, help="length of each measurement (default 10; 3 with --quick)")
+    parser.add_argument(
+        "--least-slo", type=int, default=1, help="milliseconds in which to answer, at least (default 1)"
+    )
     return parser
 
 

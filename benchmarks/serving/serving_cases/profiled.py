@@ -100,6 +100,7 @@ class ProfiledSession:
                     "rate": {"requestsPerSecond": 100},
                     "planner": {"blocks": 1},
                     "execution": {"backend": self.subject.backend},
+                    "frontend": {"httpPort": 0},
                     "autoscaling": {"windowSeconds": ceil(self.window_seconds)},
                     "modules": [{"name": MODULE, "model": self.subject.model, "input": self.subject.input}],
                 },

@@ -1,4 +1,7 @@
-"""Image classifiers of Hugging Face transformers, made from configurations, with weights drawn from a seed."""
+"""Image classifiers of Hugging Face transformers, made from configurations, with weights drawn from a seed.
+
+They take pixels as bytes, as cameras and decoders give them, and normalize them on the device.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -9,14 +12,18 @@ from transformers import (
     PreTrainedModel,
     ResNetConfig,
     ResNetForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
 )
 
 SIZE, TINY_SIZE = 224, 64
 """Pixels to a side of an image, for the models and for their tiny versions."""
+MEAN, DEVIATION = 127.5, 58.4
+"""Of the bytes of an image, about as in ImageNet."""
 
 
 class Logits(nn.Module):
-    """A classifier from `[batch, 3, size, size]` to its logits."""
+    """A classifier from bytes `[batch, 3, size, size]` to its logits."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -24,7 +31,7 @@ class Logits(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """As nn.Module says."""
-        logits: Tensor = self.model(pixels).logits
+        logits: Tensor = self.model((pixels.float() - MEAN) / DEVIATION).logits
         return logits
 
 
@@ -38,12 +45,29 @@ def resnet(tiny: bool = False) -> nn.Module:
 
 def efficientnet(tiny: bool = False) -> nn.Module:
     """EfficientNet-B0; tiny: with a quarter of its width and a third of its depth."""
-    config = EfficientNetConfig(image_size=SIZE, width_coefficient=1.0, depth_coefficient=1.0, num_labels=1000)
+    config = EfficientNetConfig(
+        image_size=SIZE, width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, num_labels=1000
+    )
     if tiny:
         config = EfficientNetConfig(
             image_size=TINY_SIZE, width_coefficient=0.25, depth_coefficient=0.33, hidden_dim=320, num_labels=10
         )
     return _made(EfficientNetForImageClassification, config)
+
+
+def vit(tiny: bool = False) -> nn.Module:
+    """ViT-B/16; tiny: with a twelfth of its width, and two of its layers."""
+    config = ViTConfig(image_size=SIZE, num_labels=1000)
+    if tiny:
+        config = ViTConfig(
+            image_size=TINY_SIZE,
+            hidden_size=64,
+            intermediate_size=256,
+            num_attention_heads=2,
+            num_hidden_layers=2,
+            num_labels=10,
+        )
+    return _made(ViTForImageClassification, config)
 
 
 def _made(kind: type[PreTrainedModel], config: PretrainedConfig) -> nn.Module:
