@@ -27,8 +27,8 @@ class Value:
 
 def chart_values(text: str) -> list[Value]:
     """The keys of a `values.yaml` in its order. Keys inside lists and inside `{...}` are part of a default."""
-    comments = _comments(text)
     defaults: Mapping[str, Any] = yaml.safe_load(text)
+    comments = {path: comment for path, comment in _comments(text).items() if not _is_in_list(defaults, path)}
     sections = {path.rpartition(".")[0] for path in comments}
     return [Value(path, comment, _at(defaults, path), path in sections) for path, comment in comments.items()]
 
@@ -78,6 +78,15 @@ def _comments(text: str) -> dict[str, str]:
             found[".".join(name for _, name in parents)] = " ".join(above)
         above = []
     return found
+
+
+def _is_in_list(values: Mapping[str, Any], path: str) -> bool:
+    found: Any = values
+    for name in path.split("."):
+        if isinstance(found, list):
+            return True
+        found = found[name]
+    return False
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:

@@ -26,6 +26,10 @@ ray:
   # listens.
   address: http://ray
   env: {a: 1}
+  rules:
+    - weight: 1
+      when:
+        name: a
 """
 
 
@@ -60,12 +64,14 @@ def test_a_field_has_type_default_and_limits() -> None:
 
 def test_values_have_path_default_and_comment() -> None:
     found = [(value.path, value.default, value.comment, value.is_section) for value in chart_values(VALUES)]
+    rules = [{"weight": 1, "when": {"name": "a"}}]
 
     assert found == [
         ("replicas", 2, "Pods.", False),
-        ("ray", {"address": "http://ray", "env": {"a": 1}}, "", True),
+        ("ray", {"address": "http://ray", "env": {"a": 1}, "rules": rules}, "", True),
         ("ray.address", "http://ray", "Where Ray listens.", False),
         ("ray.env", {"a": 1}, "", False),
+        ("ray.rules", rules, "", False),
     ]
 
 
