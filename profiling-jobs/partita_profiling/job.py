@@ -11,7 +11,10 @@ from partita_profiling.emulation import emulated_latency
 from partita_profiling.memory import block_memory
 from partita_profiling.timing import BlockTimer, Progress
 from partita_profiling.vgpu import shares_gpus, time_divided
+from partita_runtime.execution.stage_build import Device
+from partita_runtime.execution.torch_build import pick_device
 from partita_runtime.models.layers import SampleTensor
+from partita_runtime.models.onnx.module import runtime_version
 from partita_runtime.models.partitioned_model import PartitionedModel, partition
 from partita_runtime.models.source import load_model
 
@@ -29,7 +32,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
     warnings = [*model.warnings, *check_answer(whole, model, request.input)]
     memory = block_memory(model, request.input)
-    device = _device(request)
+    device = _device(request, model, warnings)
     if request.curve is not None:
         latency = _emulated(model, request, request.curve)
     else:
@@ -48,16 +51,19 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
         environment={
             "device": "emulated" if request.curve else _device_name(device),
             "torch": torch.__version__,
+            **({"onnxruntime": runtime_version()} if model.is_onnx else {}),
             "date": now.isoformat(timespec="seconds"),
             "warnings": "\n".join(warnings)[:MOST_TEXT],
         },
     )
 
 
-def _device(request: ProfileRequest) -> torch.device:
+def _device(request: ProfileRequest, model: PartitionedModel, warnings: list[str]) -> torch.device:
     """The GPU if there is one; emulated and slowed-down classes use the CPU."""
     emulated = request.curve is not None or request.slowdown is not None
-    return torch.device("cuda" if torch.cuda.is_available() and not emulated else "cpu")
+    if emulated or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return pick_device(Device.CUDA, model, warnings)
 
 
 def _device_name(device: torch.device) -> str:

@@ -11,13 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from partita_api.profile import BlockMemory
 from partita_api.session.module import TensorSpec
 from partita_runtime.models.capture import example
+from partita_runtime.models.onnx.module import OnnxModule
 from partita_runtime.models.partitioned_model import PartitionedModel
 
 
 def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory, ...]:
     """Weights of every block, and the peak of its activations for one sample, in bytes.
 
-    Counted during the run of one sample, independent of the device; scratch space of libraries is not included.
+    Counted during the run of one sample, independent of the device; scratch space of libraries is not included. For
+    ONNX Runtime the activations are those of the graph: it runs operations in the same order.
     """
     found = []
     tensors: Any = [example(spec, 1)]
@@ -27,7 +29,8 @@ def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory
             tensors = [tensor.clone() for tensor in tensors]
             tensors = block(*tensors)
         weights = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()}
-        found.append(BlockMemory(weights_bytes=sum(weights.values()), activation_bytes=live.peak_bytes))
+        activations = block.activation_bytes if isinstance(block, OnnxModule) else live.peak_bytes
+        found.append(BlockMemory(weights_bytes=sum(weights.values()), activation_bytes=activations))
     return tuple(found)
 
 

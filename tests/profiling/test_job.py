@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runtime.models.onnx_files import packaged
 
 from partita_api.profile import Profile, ProfileRequest
 from partita_api.session.module import DType, ModelSource, TensorSpec
@@ -52,6 +53,27 @@ def test_measured_profile_tells_all_that_planning_needs() -> None:
     assert all(memory.activation_bytes >= 8 * 8 * 8 * 4 for memory in profile.memory)
     assert profile.environment["date"] == "2026-01-02T03:04:05+00:00"
     assert lines[0].startswith("loading tests.runtime.models")
+
+
+def test_an_onnx_file_is_profiled_block_by_block() -> None:
+    file = packaged("PP-OCRv6_rec_small")
+    asked = ProfileRequest(
+        model=ModelSource(file=str(file)),
+        input=TensorSpec(shape=(3, 48, 96)),
+        blocks=4,
+        batch_sizes=(1, 2),
+        pool="cpu",
+    )
+
+    profile, lines = profiled(asked)
+
+    assert (profile.blocks, profile.environment["warnings"]) == (4, "")
+    assert lines[0] == f"loading {file}"
+    assert sum(memory.weights_bytes for memory in profile.memory) == pytest.approx(file.stat().st_size, rel=0.05)
+    assert all(memory.activation_bytes >= 3 * 48 * 96 * 4 for memory in profile.memory)
+    assert [spec.shape for spec in profile.outputs] == [(12, 18710)]
+    stage = StageBuild(model=asked.model, input=asked.input, blocks=4, first=2, partition=profile.partition)
+    assert [spec.shape for spec in build_executor(stage).inputs] == [spec.shape for spec in profile.cuts[1].specs]
 
 
 def test_every_class_arrives_at_the_same_cut() -> None:

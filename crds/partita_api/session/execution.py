@@ -14,6 +14,7 @@ class Backend(StrEnum):
     INDUCTOR = "Inductor"
     CUDA_GRAPHS = "CudaGraphs"
     TENSORRT = "TensorRT"
+    ONNX_RUNTIME = "OnnxRuntime"
 
 
 class CutDType(StrEnum):

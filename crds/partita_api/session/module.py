@@ -105,7 +105,9 @@ class ModelSource(SpecModel):
         default={}, max_length=64, description="Keyword arguments for the entrypoint (JSON values)."
     )
     file: str | None = Field(
-        default=None, max_length=1024, description="Path or URI of a torch.export (.pt2) or TorchScript (.pt) file."
+        default=None,
+        max_length=1024,
+        description="Path or URI of a file of torch.export (.pt2), ONNX (.onnx) or TorchScript (.pt).",
     )
     weights: str | None = Field(
         default=None,

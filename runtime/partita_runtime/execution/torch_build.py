@@ -8,6 +8,7 @@ import torch
 
 from partita_api.session.execution import Backend
 from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
+from partita_runtime.execution.onnx_runtime import has_cuda, onnx_runtime
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.profiled_time import ProfiledTimeExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
@@ -41,12 +42,13 @@ def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     """
     settle_process(build.threads)
     warnings: list[str] = []
-    device = pick_device(build.device, warnings)
-    model = _stage_of_model(build, device)
+    model = _stage_of_model(build)
+    device = pick_device(build.device, model, warnings)
+    model = model.to(device)
     end = len(model.blocks) if build.end is None else build.end
     entry, exit = stage_boundaries(model, build.first, end, build.input, build.cut_dtype, device)
     blocks = StageBlocks([model.block(i) for i in range(build.first, end)])
-    backend, compute = pick_backend(build.backend, blocks, entry, warnings)
+    backend, compute = pick_backend(build.backend, blocks, entry, device, warnings)
     executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch)
     if build.latency_micros is not None:
         executor = ProfiledTimeExecutor(executor, build.latency_micros)
@@ -61,18 +63,28 @@ def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     )
 
 
-def pick_device(requested: Device, warnings: list[str]) -> torch.device:
+def pick_device(requested: Device, model: PartitionedModel, warnings: list[str]) -> torch.device:
     """The device, or the CPU with a warning added to `warnings`."""
     if requested is Device.CUDA and not torch.cuda.is_available():
         warnings.append("there is no CUDA device here, so the stage computes on the CPU")
+        return torch.device("cpu")
+    if requested is Device.CUDA and model.is_onnx and not has_cuda():
+        warnings.append(
+            "ONNX Runtime here has no CUDA, so the stage computes on the CPU; install onnxruntime-gpu instead of "
+            "onnxruntime"
+        )
         return torch.device("cpu")
     return torch.device(requested)
 
 
 def pick_backend(
-    requested: Backend, blocks: StageBlocks, entry: Boundary, warnings: list[str]
+    requested: Backend, blocks: StageBlocks, entry: Boundary, device: torch.device, warnings: list[str]
 ) -> tuple[Backend, Compute]:
     """The backend and its function, or the eager one with a warning added to `warnings`."""
+    if blocks.are_onnx:
+        return Backend.ONNX_RUNTIME, onnx_runtime(requested, blocks, device, warnings)
+    if requested is Backend.ONNX_RUNTIME:
+        warnings.append("OnnxRuntime computes models of .onnx files only, so the stage runs eagerly")
     if requested in _BUILDERS:
         try:
             return requested, _BUILDERS[requested](blocks, entry)
@@ -81,7 +93,7 @@ def pick_backend(
     return Backend.EAGER, eager(blocks)
 
 
-def _stage_of_model(build: StageBuild, device: torch.device) -> PartitionedModel:
+def _stage_of_model(build: StageBuild) -> PartitionedModel:
     """The model with this stage's blocks only. Raises ModelError."""
     model = partition_source(build.model, build.input, build.blocks)
     if build.partition not in (None, model.digest):
@@ -90,6 +102,6 @@ def _stage_of_model(build: StageBuild, device: torch.device) -> PartitionedModel
             f"the model is cut as {model.digest} here, but as {build.partition} in its profile: the model or a library "
             "has changed since; delete the profile's ConfigMap to profile and plan again",
         )
-    model = model.keep(build.first, len(model.blocks) if build.end is None else build.end).to(device)
+    model = model.keep(build.first, len(model.blocks) if build.end is None else build.end)
     gc.collect()  # graphs are reference cycles, which would keep the weights of other blocks
     return model

@@ -10,6 +10,7 @@ from partita_api.session.execution import CutDType
 from partita_api.session.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut
+from partita_runtime.models.onnx.module import OnnxModule
 from partita_runtime.models.partitioned_model import PartitionedModel
 
 Compute = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -31,6 +32,11 @@ class StageBlocks(torch.nn.Module):
     def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
         super().__init__()
         self.blocks = torch.nn.ModuleList(blocks)
+
+    @property
+    def are_onnx(self) -> bool:
+        """Whether ONNX Runtime computes them."""
+        return any(isinstance(block, OnnxModule) for block in self.blocks)
 
     def forward(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
         """The tensors that cross the last block's cut."""
@@ -73,6 +79,7 @@ def stage_boundaries(
     model: PartitionedModel, first: int, end: int, input: TensorSpec, cut_dtype: CutDType, device: torch.device
 ) -> tuple[Boundary, Boundary]:
     """The inputs and outputs of the stage of blocks [first, end)."""
+    memory = torch.device("cpu") if model.is_onnx else device
 
     def boundary(index: int) -> Boundary:
         samples = model.boundaries[index]
@@ -82,7 +89,7 @@ def stage_boundaries(
             specs = [sample.spec for sample in samples]
         else:
             specs = [at_cut(sample.spec, cut_dtype) for sample in samples]
-        return Boundary(samples, specs, device)
+        return Boundary(samples, specs, memory)
 
     return boundary(first), boundary(end)
 

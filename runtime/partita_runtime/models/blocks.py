@@ -8,7 +8,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
-from partita_runtime.models.graph_layers import Dependence, LayeredGraph
+from partita_runtime.models.graph_layers import LayeredGraph
+from partita_runtime.models.layers import Dependence
+from partita_runtime.models.onnx.module import OnnxModule
 
 LITERALS = (bool, int, float, str, tuple, type(None), torch.dtype, torch.device)
 """Constants written into a block's code; all others are its attributes."""
@@ -32,7 +34,12 @@ def cut_blocks(graph: LayeredGraph, ends: Sequence[int]) -> tuple[GraphModule, .
 
 
 def move_block(block: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """`block` with its weights, and the tensors that it creates, on `device`."""
+    """`block` with its weights, and the tensors that it creates, on `device`.
+
+    ONNX Runtime moves the weights of an `OnnxModule` itself.
+    """
+    if isinstance(block, OnnxModule):
+        return block
     if isinstance(block, GraphModule):
         for node in block.graph.nodes:
             if node.op == "call_function" and node.kwargs.get("device") is not None:

@@ -43,13 +43,15 @@ def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
     return path
 
 
-def load_file(path: Path) -> TorchModel:
-    """The model in a .pt2 or .pt file. Raises ModelError.
+def load_file(path: Path, *, has_digest: bool = False) -> TorchModel:
+    """The model in a .pt2, .onnx or .pt file. Raises ModelError.
 
-    Reading a .pt2 file runs nothing that it contains. A TorchScript file (.pt) is code.
+    Reading a .pt2 or .onnx file runs nothing that it contains. A TorchScript file (.pt) is code.
     """
     try:
         match path.suffix:
+            case ".onnx":
+                return _onnx(path, has_digest)
             case ".pt2":
                 return read_exported(path)
             case ".pt":
@@ -65,8 +67,22 @@ def load_file(path: Path) -> TorchModel:
         ) from error
     raise ModelError(
         ModelErrorReason.FILE_UNREADABLE,
-        f"{path} has an unknown suffix; write .pt2 with torch.export.save, or .pt with torch.jit.save",
+        f"{path} has an unknown suffix; write .pt2 with torch.export.save, .onnx with torch.onnx.export, or .pt with "
+        "torch.jit.save",
     )
+
+
+def _onnx(path: Path, has_digest: bool) -> torch.nn.Module:
+    try:
+        from partita_runtime.models.onnx.module import onnx_module
+        from partita_runtime.models.onnx.reading import read_onnx
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            ModelErrorReason.FILE_UNREADABLE,
+            f"{path} needs the package {error.name}, which is missing here; build the image with EXTRAS=serving,onnx "
+            "(of profiling Jobs: models,onnx), or add partita's extra onnx to the environment",
+        ) from error
+    return onnx_module(read_onnx(path, alone=has_digest))
 
 
 def _fetched(uri: str, sha256: str) -> Path:

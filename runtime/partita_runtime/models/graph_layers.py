@@ -4,9 +4,8 @@ Shapes and costs come from two runs of the graph on fake tensors with two batch 
 comparison shows which dimensions grow with the batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,21 +18,20 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from partita_api.session.module import TensorSpec
 from partita_runtime.models.capture import CapturedGraph, example
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.layers import NOMINAL_BATCH, Layer, SampleTensor, Work, can_cross
+from partita_runtime.models.layers import (
+    NOMINAL_BATCH,
+    Dependence,
+    Layer,
+    SampleTensor,
+    Work,
+    can_cross,
+    cheapest_end,
+    live_values,
+    output_sample,
+)
 
 PROBE_BATCH: Final = 2
 """The second batch size; not 0 or 1, which broadcasting treats specially."""
-
-
-class Dependence(IntEnum):
-    """The inputs that a value depends on."""
-
-    CONSTANT = 0
-    """Weights only: computed once, when a block is built."""
-    BATCH = 1
-    """The batch size too: computed again in every block that needs it, so it crosses no cut."""
-    DATA = 2
-    """The samples: computed once, and sent across cuts."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
         return tuple(s for s in crossed if s is not None) if legal else None
 
     computing = [i for i, node in enumerate(nodes) if nominal[node].flops]
-    ends = (*(_cheapest_end(a, b, crossing_samples) for a, b in pairwise(computing)), len(nodes))
+    ends = (*(cheapest_end(a, b, crossing_samples) for a, b in pairwise(computing)), len(nodes))
     layers = tuple(
         Layer(
             name=nodes[start].name,
@@ -111,17 +109,6 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
         crossing=tuple(live[end] for end in ends),
         structure=tuple(_structure(module, samples, nominal)),
     )
-
-
-def output_sample(sample: SampleTensor | None, index: int) -> SampleTensor:
-    """Return `sample`; raises ModelError if a client cannot receive the output."""
-    if sample is None or not can_cross([sample]):
-        raise ModelError(
-            ModelErrorReason.BAD_OUTPUT,
-            f"output {index} of the model has no leading batch dimension, or an element type that cannot be "
-            "transported; wrap the model to return only tensors of float, integer or bool with a batch dimension",
-        )
-    return sample
 
 
 @dataclass(frozen=True)
@@ -238,27 +225,14 @@ def _outputs(module: GraphModule, seen: Mapping[Node, _NodeResult]) -> tuple[Nod
     return outputs
 
 
-def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """At index i, the values that exist before node i and are used by it or later, in order of creation."""
+def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> tuple[tuple[Node, ...], ...]:
+    """At index i, the values that exist before node i and are used by it or later."""
     position = {node: i for i, node in enumerate(nodes)}
     last_use = {
         value: max((position[u] for u in value.users if u in position), default=-1) for value in (entry, *nodes)
     }
     last_use.update((value, len(nodes)) for value in outputs)
-    live: list[tuple[Node, ...]] = [(entry,)]
-    for i, node in enumerate(nodes, start=1):
-        live.append(tuple(value for value in (*live[-1], node) if last_use[value] >= i))
-    return live
-
-
-def _cheapest_end(computing: int, following: int, crossing: Callable[[int], tuple[SampleTensor, ...] | None]) -> int:
-    """The end of a layer between two computing nodes: the place where the fewest bytes cross; the last among equals."""
-
-    def cost(end: int) -> tuple[bool, int]:
-        crossed = crossing(end)
-        return crossed is None, sum(tensor.bytes for tensor in crossed or ())
-
-    return min(range(following, computing, -1), key=cost)
+    return live_values((entry,), [(node,) for node in nodes], last_use)
 
 
 def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _NodeResult]) -> bool:

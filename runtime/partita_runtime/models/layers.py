@@ -4,14 +4,16 @@ Costs are those of one nominal accelerator, computed from shapes only. So profil
 get the same cut without communication.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from math import prod
-from typing import Final
+from typing import Final, TypeVar
 
 from partita_api.digests import digest
 from partita_api.session.execution import CutDType
 from partita_api.session.module import DType, TensorSpec
+from partita_runtime.models.errors import ModelError, ModelErrorReason
 
 NOMINAL_BATCH: Final = 8
 """Batch size of the cost estimates."""
@@ -38,6 +40,21 @@ TRANSPORT: Final[dict[str, DType]] = {
 """The transport types of torch's element types at full precision; other types cannot be transported."""
 
 ITEM_BYTES: Final = {DType.FP32: 4, DType.FP16: 2, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1}
+
+
+_V = TypeVar("_V")
+"""A value of a graph."""
+
+
+class Dependence(IntEnum):
+    """The inputs that a value of a graph depends on."""
+
+    CONSTANT = 0
+    """Weights only."""
+    BATCH = 1
+    """The batch size too: computed again in every block that needs it, so it crosses no cut."""
+    DATA = 2
+    """The samples: computed once, and sent across cuts."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +121,43 @@ def can_cross(tensors: Sequence[SampleTensor | None]) -> bool:
     return 0 < len(tensors) <= MAX_CROSSING and all(
         t is not None and t.dtype in TRANSPORT and all(t.shape) for t in tensors
     )
+
+
+def output_sample(sample: SampleTensor | None, index: int) -> SampleTensor:
+    """Return `sample`; raises ModelError if a client cannot receive the output."""
+    if sample is None or not can_cross([sample]):
+        raise ModelError(
+            ModelErrorReason.BAD_OUTPUT,
+            f"output {index} of the model has no leading batch dimension, or an element type that cannot be "
+            "transported; wrap the model to return only tensors of float, integer or bool with a batch dimension",
+        )
+    return sample
+
+
+def live_values(
+    inputs: tuple[_V, ...], made: Sequence[tuple[_V, ...]], last_use: Mapping[_V, int]
+) -> tuple[tuple[_V, ...], ...]:
+    """At index i, the values that exist before operation i and are used by it or later, in order of creation.
+
+    made: what each operation makes. last_use: the last operation that uses a value; values without one are not used.
+    """
+    live = [inputs]
+    for i, values in enumerate(made, start=1):
+        live.append(tuple(value for value in (*live[-1], *values) if last_use.get(value, -1) >= i))
+    return tuple(live)
+
+
+def cheapest_end(computing: int, following: int, crossing: Callable[[int], Sequence[SampleTensor] | None]) -> int:
+    """The end of a layer between two computing operations: where the fewest bytes cross; the last among equals.
+
+    crossing: what crosses a cut before an operation; None if no cut is allowed there.
+    """
+
+    def cost(end: int) -> tuple[bool, int]:
+        crossed = crossing(end)
+        return crossed is None, sum(tensor.bytes for tensor in crossed or ())
+
+    return min(range(following, computing, -1), key=cost)
 
 
 def at_cut(spec: TensorSpec, cut_dtype: CutDType) -> TensorSpec:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch.export import ExportedProgram
@@ -21,8 +22,9 @@ from partita_runtime.models.capture import (
 )
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel
-from partita_runtime.models.graph_layers import LayeredGraph, layered, output_sample
-from partita_runtime.models.layers import SampleTensor, Work, partition_digest
+from partita_runtime.models.graph_layers import layered
+from partita_runtime.models.layers import Layer, SampleTensor, Work, output_sample, partition_digest
+from partita_runtime.models.onnx.module import OnnxModule
 from partita_runtime.models.source import load_model
 
 
@@ -44,6 +46,11 @@ class PartitionedModel:
     def cuts(self) -> tuple[tuple[SampleTensor, ...], ...]:
         """The tensors that cross between neighbouring blocks."""
         return self.boundaries[1:-1]
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether ONNX Runtime computes the blocks: their tensors are in the memory of the host on any device."""
+        return any(isinstance(block, OnnxModule) for block in self.blocks)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -96,6 +103,11 @@ def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedMo
     A model that neither torch.export nor symbolic tracing can capture is one block, with a warning that says why.
     Raises ModelError if the model does not work on its input, or if its outputs cannot be served.
     """
+    if isinstance(model, OnnxModule):
+        from partita_runtime.models.onnx.graph import layered_onnx  # the package onnx is in an extra
+
+        graph = layered_onnx(model, spec)
+        return _cut(graph, graph.blocks, spec, blocks)
     whole: torch.nn.Module
     captures: tuple[Callable[[], CapturedGraph], ...]
     obstacles: list[str] = []
@@ -109,7 +121,8 @@ def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedMo
         whole, captures = model, (partial(export_graph, model, spec), partial(traced_graph, model))
     for capture in captures:
         try:
-            return _cut(layered(capture(), spec), spec, blocks)
+            layers = layered(capture(), spec)
+            return _cut(layers, partial(cut_blocks, layers), spec, blocks)
         except ModelError:
             raise
         except Exception as error:
@@ -118,14 +131,33 @@ def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedMo
     return _whole(whole, spec, obstacles)
 
 
-def _cut(graph: LayeredGraph, spec: TensorSpec, blocks: int) -> PartitionedModel:
+class _Layered(Protocol):
+    """A graph with its layers."""
+
+    @property
+    def layers(self) -> tuple[Layer, ...]: ...
+
+    @property
+    def output_samples(self) -> tuple[SampleTensor, ...]: ...
+
+    @property
+    def structure(self) -> tuple[object, ...]: ...
+
+
+def _cut(
+    graph: _Layered,
+    cut: Callable[[Sequence[int]], tuple[torch.nn.Module, ...]],
+    spec: TensorSpec,
+    blocks: int,
+) -> PartitionedModel:
+    """cut: the blocks that end with these layers."""
     costs, cut_bytes = [la.work.seconds for la in graph.layers], [la.cut_bytes for la in graph.layers]
     ends = prepartition(costs, cut_bytes, blocks)
     starts = (0, *ends[:-1])
     cuts = tuple(graph.layers[end - 1].crossing or () for end in ends[:-1])
     return PartitionedModel(
         digest=partition_digest(graph.structure, spec, ends),
-        blocks=tuple(block.eval() for block in cut_blocks(graph, ends)),
+        blocks=tuple(block.eval() for block in cut(ends)),
         boundaries=((_input_sample(spec),), *cuts, graph.output_samples),
         work=tuple(
             sum((layer.work for layer in graph.layers[start:end]), Work())

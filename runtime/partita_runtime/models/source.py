@@ -24,7 +24,8 @@ def load_model(source: ModelSource) -> TorchModel:
         raise ModelError(ModelErrorReason.FORBIDDEN, problem)
     if source.entrypoint is None:
         assert source.file is not None  # ModelSource has one of the two
-        return load_file(local_file(source.file, source.sha256, policy))
+        has_digest = (policy.digest_of(source.file) or source.sha256) is not None
+        return load_file(local_file(source.file, source.sha256, policy), has_digest=has_digest)
     model = _from_entrypoint(source.entrypoint, source.kwargs)
     if source.weights is not None:
         load_weights(model, local_file(source.weights, source.sha256, policy))

@@ -1,0 +1,98 @@
+"""Stages of .onnx files: built from JSON, connected by arrays as over the network."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from tests.runtime.models.onnx_files import exported, packaged
+from tests.runtime.models.sample_models import residuals
+
+from partita_api.session.execution import Backend, CutDType
+from partita_api.session.module import ModelSource, TensorSpec
+from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.executor import Array, BuiltExecutor
+from partita_runtime.execution.stage_build import Device, StageBuild
+from partita_runtime.models.files import load_file
+from partita_runtime.models.standard_inputs import standard_input
+
+SMALL = TensorSpec(shape=(3, 16, 16))
+LINE = TensorSpec(shape=(3, 48, 160))
+"""A line of text as the recognition of the package takes it."""
+
+
+def build(file: Path, spec: TensorSpec = LINE, **fields: Any) -> BuiltExecutor:
+    stage = StageBuild(model=ModelSource(file=str(file)), input=spec, **{"blocks": 4, **fields})
+    return build_executor(StageBuild.model_validate_json(stage.model_dump_json(by_alias=True)))
+
+
+@pytest.mark.parametrize(
+    ("cut_dtype", "tolerance"),
+    [pytest.param(CutDType.FP32, 1e-5, id="full precision"), pytest.param(CutDType.FP16, 2e-2, id="half precision")],
+)
+@pytest.mark.parametrize("stages", [[(0, 4)], [(0, 1), (1, 4)], [(0, 2), (2, 3), (3, 4)]], ids=["one", "two", "three"])
+def test_stages_in_a_row_read_the_same_text(
+    stages: list[tuple[int, int]], cut_dtype: CutDType, tolerance: float
+) -> None:
+    file = packaged("PP-OCRv6_rec_small")
+    whole = load_file(file)
+    built = [build(file, first=first, end=end, cut_dtype=cut_dtype, max_batch=3) for first, end in stages]
+
+    assert {b.backend_used for b in built} == {"OnnxRuntime"}
+    assert not any(b.warnings for b in built)
+    assert [b.inputs for b in built[1:]] == [b.outputs for b in built[:-1]]
+    for batch in (1, 3):
+        arrays: list[Array] = [standard_input(LINE, batch)]
+        (want,) = whole(torch.from_numpy(arrays[0]))
+        for stage in built:
+            arrays = [np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape) for a in stage.executor.run(arrays)]
+        (answer,) = arrays
+        np.testing.assert_allclose(answer, want.numpy(), rtol=0, atol=tolerance)
+        assert (answer.argmax(-1) == want.numpy().argmax(-1)).all(), "every character"
+
+
+@pytest.mark.parametrize(
+    ("backend", "says"),
+    [
+        pytest.param(Backend.EAGER, [], id="the default"),
+        pytest.param(Backend.ONNX_RUNTIME, [], id="by name"),
+        pytest.param(Backend.INDUCTOR, ["Inductor is not for .onnx files"], id="one of torch"),
+        pytest.param(Backend.TENSORRT, ["TensorRT needs a GPU"], id="one of GPUs"),
+    ],
+)
+def test_onnx_runtime_computes_with_every_backend(backend: Backend, says: list[str], tmp_path: Path) -> None:
+    onnx.save_model(exported(residuals(), SMALL), str(tmp_path / "model.onnx"))
+
+    built = build(tmp_path / "model.onnx", SMALL, backend=backend)
+
+    assert (built.backend_used, built.device_used) == ("OnnxRuntime", "cpu")
+    assert [warning[: len(start)] for warning, start in zip(built.warnings, says, strict=True)] == says
+    pixels = standard_input(SMALL, 2)
+    with torch.no_grad():
+        want = residuals()(torch.from_numpy(pixels))
+    scores, brightness = built.executor.run([pixels])
+    np.testing.assert_allclose(scores, want["scores"].numpy(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(brightness[:, 0], want["brightness"].numpy(), rtol=0, atol=1e-5)
+
+
+def test_a_module_of_torch_runs_eagerly_with_a_warning() -> None:
+    source = ModelSource(entrypoint="tests.runtime.models.sample_models:residuals")
+    built = build_executor(StageBuild(model=source, input=SMALL, blocks=2, backend=Backend.ONNX_RUNTIME))
+    assert built.backend_used == "Eager"
+    assert built.warnings == ("OnnxRuntime computes models of .onnx files only, so the stage runs eagerly",)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_the_cpu_computes_with_a_warning() -> None:
+    built = build(packaged("ch_ppocr_mobile_v2.0_cls_mobile"), TensorSpec(shape=(3, 48, 192)), device=Device.CUDA)
+    assert built.device_used == "cpu"
+    assert "no CUDA device" in built.warnings[0]
+
+
+def test_a_stage_holds_only_its_own_weights() -> None:
+    file = packaged("PP-OCRv6_rec_small")
+    parts = [build(file, first=first, end=first + 1).executor.memory_bytes for first in range(4)]
+    assert sum(parts) == build(file).executor.memory_bytes
+    assert max(parts) < sum(parts) / 2

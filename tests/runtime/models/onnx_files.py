@@ -1,0 +1,57 @@
+"""ONNX files for tests: exported, made node by node, and those that come in a package."""
+
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from partita_api.session.module import TensorSpec
+from partita_runtime.models.capture import example
+
+
+def exported(model: torch.nn.Module, spec: TensorSpec, opset: int = 17) -> ModelProto:
+    """What torch makes of a module, with any batch size."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(
+            model,
+            (example(spec, 2),),
+            str(path),
+            dynamo=False,
+            input_names=["samples"],
+            dynamic_axes={"samples": {0: "batch"}},
+            opset_version=opset,
+        )
+        return onnx.load(str(path))
+
+
+def packaged(name: str) -> Path:
+    """A trained network of the package rapidocr, such as PP-OCRv6_rec_small."""
+    package = importlib.util.find_spec("rapidocr")
+    assert package is not None, "rapidocr is in the extra dev"
+    assert package.origin is not None
+    return Path(package.origin).parent / "models" / f"{name}.onnx"
+
+
+def floats(name: str, *shape: int | str) -> ValueInfoProto:
+    """An input or output."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def made(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[ValueInfoProto] = (floats("x", "batch", 4),),
+    outputs: Sequence[ValueInfoProto] = (floats("y", "batch", 4),),
+    weights: Sequence[TensorProto] = (),
+    **fields: Any,
+) -> ModelProto:
+    """A model of these nodes."""
+    graph = helper.make_graph(nodes, "made", inputs, outputs, weights)
+    return helper.make_model(graph, **{"opset_imports": [helper.make_opsetid("", 17)], "ir_version": 9, **fields})
