@@ -36,17 +36,21 @@ class Model:
     beta_micros: int = 1000
     entrypoint: str | None = None
     """The real model, which then runs on the CPU."""
+    file: str | None = None
+    """... or the file that it is in."""
     image: ImageInput | None = None
     memory: tuple[int, int] | None = None
     """Bytes of a block's weights, and of its activations for one sample."""
 
     @property
     def pool(self) -> str:
-        return EMULATED if self.entrypoint is None else REAL
+        return EMULATED if self.source is None else REAL
 
     @property
     def source(self) -> ModelSource | None:
-        return None if self.entrypoint is None else ModelSource(entrypoint=self.entrypoint)
+        if self.entrypoint is None and self.file is None:
+            return None
+        return ModelSource(entrypoint=self.entrypoint, file=self.file)
 
 
 @dataclass(frozen=True)

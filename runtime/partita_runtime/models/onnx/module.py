@@ -22,7 +22,7 @@ _INLINE_BYTES: Final = 4096
 class OnnxModule(torch.nn.Module):
     """Takes and returns tensors in the memory of the host, on whatever device ONNX Runtime computes.
 
-    Its weights are its buffers. ONNX Runtime reads them there, and copies only what it arranges anew for its kernels.
+    Its weights are its buffers. ONNX Runtime reads them there, and copies only what its kernels need in another order.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
     }
     drain = {DRAIN_VARIABLE: "20"}
     nodes = (
-        RayClassNode(REAL, slots=3, real_models=True),
+        RayClassNode(REAL, slots=5, real_models=True),
         RayClassNode(EMULATED, slots=8),
         RayClassNode(EMULATED, slots=8),
     )
