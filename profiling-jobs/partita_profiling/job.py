@@ -1,19 +1,18 @@
 """One profiling run, from a request to its Profile."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import torch
 
-from partita_api.profile import MOST_TEXT, Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.profile import MOST_TEXT, Profile, ProfileRequest, VgpuLatency
 from partita_profiling.answer_check import check_answer
+from partita_profiling.cuts import cut
 from partita_profiling.emulation import emulated_latency
 from partita_profiling.memory import block_memory
 from partita_profiling.timing import BlockTimer, Progress
 from partita_profiling.vgpu import shares_gpus, time_divided
 from partita_runtime.execution.stage_build import Device
 from partita_runtime.execution.torch_build import pick_device
-from partita_runtime.models.layers import SampleTensor
 from partita_runtime.models.onnx.module import runtime_version
 from partita_runtime.models.partitioned_model import PartitionedModel, partition
 from partita_runtime.models.source import load_model
@@ -45,7 +44,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
         partition=model.digest,
         batch_sizes=request.batch_sizes,
         latency=latency,
-        cuts=tuple(_cut(tensors) for tensors in model.cuts),
+        cuts=tuple(cut(tensors) for tensors in model.cuts),
         memory=memory,
         outputs=model.outputs,
         environment={
@@ -97,12 +96,4 @@ def _measured(
     return (
         latency,
         *(time_divided(request, d, device=device.type, seconds=seconds, progress=progress) for d in divisors),
-    )
-
-
-def _cut(tensors: Sequence[SampleTensor]) -> Cut:
-    return Cut(
-        bytes=sum(tensor.bytes for tensor in tensors),
-        tensors=len(tensors),
-        specs=tuple(tensor.spec for tensor in tensors),
     )

@@ -23,6 +23,7 @@ ARGUMENTS = {
     "subclusters": ("{models}", "--clusters", "2", "--time-limit", "1"),
     "simulate": ("{manifests}", "--profiles", "{profiles}", "--seconds", "1"),
     "profile": ("{manifests}", "--out", "{profiles}", "--module", "none"),
+    "model inspect": ("nowhere:model", "--shape", "3"),
     "load": ("http://127.0.0.1:1/default/traffic", "--slo-ms", "100", "--seconds", "0.1"),
     "doctor": ("--kubeconfig", "{kubeconfig}"),
     "completion": ("bash",),

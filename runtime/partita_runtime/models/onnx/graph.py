@@ -117,12 +117,7 @@ def layered_onnx(whole: OnnxModule, spec: TensorSpec) -> OnnxGraph:
 
 def _of_one_input(model: ModelProto, spec: TensorSpec) -> ModelProto:
     """The model with the shape of `spec` for its input. Raises ModelError if it takes something else."""
-    graph, weights = model.graph, {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        names = ", ".join(value.name for value in inputs[:8])
-        raise _bad_input(f"it takes {len(inputs)} inputs ({names}); export one that takes a single tensor")
-    (entry,) = inputs
+    entry = _entry(model.graph)
     tensor = entry.type.tensor_type
     want = helper.np_dtype_to_tensor_dtype(np.dtype(_ELEMENTS[spec.dtype]))
     if tensor.elem_type != want:
@@ -147,6 +142,26 @@ def _of_one_input(model: ModelProto, spec: TensorSpec) -> ModelProto:
     for output in fixed.graph.output:
         output.type.tensor_type.ClearField("shape")
     return fixed
+
+
+def input_of(model: ModelProto) -> tuple[list[int | None], str]:
+    """Sizes of one sample of the only input, None for open ones, and numpy's name of its elements.
+
+    Raises ModelError.
+    """
+    tensor = _entry(model.graph).type.tensor_type
+    sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
+    return sizes[1:], helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+
+
+def _entry(graph: GraphProto) -> ValueInfoProto:
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in weights]
+    if len(inputs) != 1:
+        names = ", ".join(value.name for value in inputs[:8])
+        raise _bad_input(f"it takes {len(inputs)} inputs ({names}); export one that takes a single tensor")
+    entry: ValueInfoProto = inputs[0]
+    return entry
 
 
 def _bad_input(problem: str) -> ModelError:

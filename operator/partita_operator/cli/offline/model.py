@@ -1,0 +1,111 @@
+"""`partita model`: looks at models before anything is deployed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from pydantic import ValidationError
+from rich import filesize
+from rich.console import Console
+from rich.table import Table
+
+from partita_api.session.module import DType, ModelSource, TensorSpec
+from partita_operator.cli.errors import BadInput
+from partita_operator.cli.output import OutputFormat, emit, output_option
+from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, Inspection, InspectionRequest
+
+SUFFIXES: Final = (".onnx", ".pt2", ".pt")
+"""Of files with models."""
+
+
+@click.group()
+def model() -> None:
+    """Look at models, without a cluster."""
+
+
+class _Shape(click.ParamType[tuple[int, ...]]):
+    """Dimensions, separated by commas."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """The dimensions. Raises BadParameter."""
+        try:
+            return TensorSpec(shape=tuple(int(size) for size in str(value).split(","))).shape
+        except ValueError:
+            self.fail(f"{value!r} is no shape of a sample such as 3,224,224", param, ctx)
+
+
+@model.command()
+@click.argument("source")
+@click.option("--shape", type=_Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
+@click.option("--dtype", type=click.Choice([str(dtype) for dtype in DType]), default=str(DType.FP32), show_default=True)
+@click.option("--blocks", type=click.IntRange(1, 20), default=10, show_default=True, help="Most blocks to cut it into.")
+@output_option
+def inspect(source: str, shape: tuple[int, ...] | None, dtype: str, blocks: int, output: OutputFormat) -> None:
+    """Show the tensors of SOURCE, and its blocks with their memory, work and cuts.
+
+    SOURCE is a file (.onnx, .pt2, .pt) or an entrypoint (package.module:function), which is called without arguments.
+    It is loaded in a process of its own.
+    """
+    spec = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
+    found = _inspected(InspectionRequest(model=_source(source), input=spec, blocks=blocks))
+
+    def text(console: Console) -> None:
+        lines = [f"input: {_text([found.input])}", f"outputs: {_text(found.outputs)}"]
+        lines += [f"warning: {warning}" for warning in found.warnings]
+        console.print("\n".join(lines), markup=False, highlight=False)
+        table = Table("block", "time", "MFLOP", "weights", "activations", "behind it", "tensors")
+        for number, block in enumerate(found.blocks):
+            table.add_row(
+                str(number),
+                f"{block.share:.1%}",
+                f"{block.megaflops:.1f}",
+                filesize.decimal(block.memory.weights_bytes),
+                filesize.decimal(block.memory.activation_bytes),
+                filesize.decimal(block.crossing.bytes),
+                _text(block.crossing.specs),
+            )
+        console.print(table)
+        console.print(
+            "One sample in full precision. Time: the share on a nominal GPU at a batch of 8.", highlight=False
+        )
+
+    emit(found.model_dump(mode="json", by_alias=True), output, text)
+
+
+def _source(source: str) -> ModelSource:
+    """Raises BadInput for what is neither a file nor an entrypoint."""
+    try:
+        return ModelSource(file=source) if Path(source).suffix in SUFFIXES else ModelSource(entrypoint=source)
+    except ValidationError as error:
+        raise BadInput(
+            f"{source} is no model: name a file ({', '.join(SUFFIXES)}) or an entrypoint (package.module:function)"
+        ) from error
+
+
+def _inspected(request: InspectionRequest) -> Inspection:
+    """The result of another process. Raises BadInput with what is wrong with the model."""
+    done = subprocess.run(
+        [sys.executable, "-m", "partita_profiling.inspection_process"],
+        input=request.model_dump_json(by_alias=True),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), os.getcwd()]))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in done.stdout.splitlines():
+        if line.startswith(RESULT_PREFIX):
+            return Inspection.model_validate_json(line.removeprefix(RESULT_PREFIX))
+        if line.startswith(ERROR_PREFIX):
+            raise BadInput(line.removeprefix(ERROR_PREFIX))
+    last = next(iter(done.stderr.strip().splitlines()[-1:]), f"status {done.returncode}")
+    raise BadInput(f"the model ended its process: {last}")
+
+
+def _text(specs: Sequence[TensorSpec]) -> str:
+    return ", ".join(f"{spec.dtype} {list(spec.shape)}" for spec in specs)

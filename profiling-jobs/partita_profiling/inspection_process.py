@@ -1,0 +1,51 @@
+"""Loads a model and says what it is like.
+
+`python -m partita_profiling.inspection_process` reads an InspectionRequest from standard input.
+"""
+
+import sys
+
+from partita_profiling.cuts import cut
+from partita_profiling.declared_input import declared_input
+from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, InspectedBlock, Inspection, InspectionRequest
+from partita_profiling.memory import block_memory
+from partita_runtime.models.errors import ModelError
+from partita_runtime.models.layers import NOMINAL_BATCH
+from partita_runtime.models.partitioned_model import partition
+from partita_runtime.models.source import load_model
+
+
+def inspect(request: InspectionRequest) -> Inspection:
+    """Load the model and cut it. Raises ModelError."""
+    whole = load_model(request.model)
+    spec = request.input or declared_input(whole)
+    model = partition(whole, spec, request.blocks)
+    seconds = sum(work.seconds for work in model.work)
+    return Inspection(
+        input=spec,
+        outputs=model.outputs,
+        blocks=tuple(
+            InspectedBlock(
+                memory=memory,
+                megaflops=round(work.flops / NOMINAL_BATCH / 1e6, 3),
+                share=round(work.seconds / seconds, 4),
+                crossing=cut(tensors),
+            )
+            for memory, work, tensors in zip(block_memory(model, spec), model.work, model.boundaries[1:], strict=True)
+        ),
+        warnings=model.warnings,
+    )
+
+
+def main() -> None:
+    """Answer the request on standard input."""
+    try:
+        found = inspect(InspectionRequest.model_validate_json(sys.stdin.read()))
+    except ModelError as error:
+        print(f"{ERROR_PREFIX}{error.message}", flush=True)
+        raise SystemExit(1) from error
+    print(f"{RESULT_PREFIX}{found.model_dump_json(by_alias=True)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
