@@ -14,6 +14,7 @@ PER_SECOND = 4
 _SCRIPT = """
 import json, pathlib, sys, threading
 from collections import Counter
+from datetime import datetime
 from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -26,9 +27,11 @@ def answer(_):
             got.read()
             return str(got.status)
     except HTTPError as error:
-        return f"{error.code} {error.read(300).decode(errors='replace').strip()}"
+        found = f"{error.code} {error.read(300).decode(errors='replace').strip()}"
     except Exception as error:
-        return repr(error)
+        found = repr(error)
+    print(f"{datetime.now():%H:%M:%S.%f} {found}", flush=True)
+    return found
 
 end, timer, sent = pathlib.Path("/tmp/end"), threading.Event(), []
 with ThreadPoolExecutor(256) as pool:
@@ -60,9 +63,14 @@ def start_load(
 
 
 async def ended_load(kubectl: Kubectl, name: str = NAME) -> dict[str, int]:
-    """Send no more, and return how many requests had each answer: "200", another status with its body, or an error."""
+    """Send no more, and return how many requests had each answer: "200", another status with its body, or an error.
+
+    Prints when each failure was.
+    """
     kubectl("exec", name, "--", "touch", "/tmp/end")
     await eventually(lambda: kubectl.get("pod", name), lambda pod: pod["status"]["phase"] == "Succeeded")
-    found: dict[str, int] = json.loads(kubectl("logs", name))
+    *failures, answers = kubectl("logs", name).splitlines()
+    print(*failures, sep="\n")
+    found: dict[str, int] = json.loads(answers)
     kubectl("delete", "pod", name)
     return found

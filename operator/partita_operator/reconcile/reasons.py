@@ -97,7 +97,7 @@ class Reason(StrEnum):
     WAITING_FOR_NODES = "WaitingForNodes", Severity.NORMAL, "pods wait for nodes that a node autoscaler brings"
     SCALING = "Scaling", Severity.NORMAL, "the session serves, and some replicas are still starting"
     SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
-    WAITING_FOR_RAY_CLUSTER = "WaitingForRayCluster", Severity.NORMAL, "the Service follows once the Ray cluster serves"
+    WAITING_FOR_RAY_CLUSTER = "WaitingForRayCluster", Severity.NORMAL, "the Service follows once there is a Ray cluster"
     WAITING_FOR_CONTROLLER = "WaitingForController", Severity.NORMAL, "no controller has accepted the public address"
     DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
     # Held back on purpose.

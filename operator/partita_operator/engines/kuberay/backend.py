@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.rayservice_manifest import applications_of
-from partita_operator.engines.kuberay.state import serving_cluster
+from partita_operator.engines.kuberay.state import cluster_of_clients
 from partita_operator.kube.rayservices import CLUSTER_LABEL
 from partita_operator.ports import GRPC, HTTP_DIRECT, FrontendPort, ServingStatus, SessionBackend
 from partita_runtime.serving.deploy.applications import frontend_name
@@ -18,12 +18,13 @@ SERVING_LABEL: Final = {"ray.io/serve": "true"}
 def session_backend(
     session_key: str, rayservice: Document | None, serving: ServingStatus | None, pods: Iterable[Document]
 ) -> SessionBackend | None:
-    """The pods of the session, out of the `pods` of the RayCluster that takes requests.
+    """The pods of the session, out of the `pods` of the RayCluster that takes requests, or will take the first ones.
 
-    None until it takes requests for the session. A session's code runs in frontends and could report any address, so
-    only addresses of these pods count.
+    None until there is such a cluster with the session's frontend. The nodes need about a second to direct requests to
+    a new Service, so it is made before the cluster serves. A session's code runs in frontends and could report any
+    address, so only addresses of these pods count.
     """
-    cluster = serving_cluster(rayservice)
+    cluster = cluster_of_clients(rayservice)
     if not cluster or frontend_name(session_key) not in applications_of(rayservice):
         return None
     selector = {CLUSTER_LABEL: cluster, **SERVING_LABEL}

@@ -37,6 +37,7 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
 )
 from partita_operator.engines.kuberay.redis_check import RedisCheck
 from partita_operator.engines.kuberay.state import (
+    cluster_of_clients,
     clusters,
     configured_state,
     explanation,
@@ -216,7 +217,7 @@ class KubeRayEngine:
             found = known.rayservice
         else:
             found = await self._services.get(namespace, NAME)
-        cluster = serving_cluster(found)
+        cluster = cluster_of_clients(found)
         pods = await self._services.pods(namespace, cluster) if cluster and reports_ports(serving) else ()
         return session_backend(session_key, found, serving, pods)
 

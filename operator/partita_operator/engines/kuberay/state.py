@@ -66,6 +66,12 @@ def serving_cluster(rayservice: Document | None) -> str:
     return str(active.get("rayClusterName") or "")
 
 
+def cluster_of_clients(rayservice: Document | None) -> str:
+    """Name of the RayCluster that takes requests, or will take the first ones; empty if there is none."""
+    _, pending = _parts(rayservice)
+    return serving_cluster(rayservice) or str(pending.get("rayClusterName") or "")
+
+
 def clusters(rayservice: Document) -> dict[str, str]:
     """The head service of each RayCluster of a RayService, by name; the cluster that serves comes first."""
     found: dict[str, str] = {}

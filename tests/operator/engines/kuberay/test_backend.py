@@ -32,18 +32,22 @@ def pod(name: str, *ips: str, phase: str = "Running", **meta: Any) -> Json:
     "service",
     [
         pytest.param(None, id="no RayService"),
-        pytest.param(serving({}), id="no Ray cluster serves yet"),
-        pytest.param(serving({"pendingServiceStatus": {"rayClusterName": "next"}}), id="only a pending Ray cluster"),
+        pytest.param(serving({}), id="no Ray cluster yet"),
         pytest.param(serving(ACTIVE, "vision/other"), id="no frontend of the session"),
     ],
 )
-def test_there_are_no_pods_until_a_ray_cluster_takes_requests(service: Json | None) -> None:
+def test_there_are_no_pods_without_a_ray_cluster_for_the_session(service: Json | None) -> None:
     assert session_backend(KEY, service, REPORTED, []) is None
 
 
 def test_the_selector_follows_the_ray_cluster_that_serves_while_no_frontend_answers() -> None:
     assert session_backend(KEY, serving(ACTIVE), None, []) == SessionBackend(SELECTOR, 8000)
     assert session_backend(KEY, serving(ACTIVE), ServingStatus(), []) == SessionBackend(SELECTOR, 8000)
+
+
+def test_the_first_ray_cluster_has_a_service_before_it_serves() -> None:
+    first = serving({"pendingServiceStatus": {"rayClusterName": "partita-one"}})
+    assert session_backend(KEY, first, None, []) == SessionBackend(SELECTOR, 8000)
 
 
 def test_ports_of_frontends_belong_to_pods() -> None:

@@ -66,7 +66,7 @@ def expose(world: SessionWorld) -> Exposure:
         return replace(of_engine, finding=_taken(world.session), actions=left)
     there = service_name(world.session) in map(object_name, exposure.objects)
     if not there:
-        finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
+        finding = not_exposed(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once there is a Ray cluster.")
         # A client that reads a URL keeps it, so there is none before the Service is written.
         url = _service_url(world.session) if exposure.backend is not None else None
         return replace(
