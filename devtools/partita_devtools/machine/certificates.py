@@ -1,4 +1,4 @@
-"""Keys and certificates for servers that listen on the loopback interface only."""
+"""Files with keys and certificates, for servers that listen on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import datetime
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from partita_devtools.machine.files import write_private
+from partita_operator.certificates.issuing import IssuedCertificate, Validity, issued, new_authority
 
-_VALID_FOR = datetime.timedelta(days=3650)
-_LOOPBACK = "127.0.0.1"
+_VALID_FOR: Final = datetime.timedelta(days=3650)
+_LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -38,91 +39,36 @@ def load_or_create_authority(directory: Path) -> KeyPair:
 
 def create_authority(directory: Path) -> KeyPair:
     """Write a new certificate authority, `ca.crt` and `ca.key`, into `directory`."""
-    key = _new_key()
-    name = _name("partita-dev-ca")
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    certificate = (
-        _builder(name, name, key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return _write(directory, "ca", certificate, key)
+    return _write(directory, "ca", new_authority("partita-dev-ca", _from_now()))
 
 
 def issue_server_certificate(authority: KeyPair, directory: Path, name: str, *addresses: str) -> KeyPair:
     """Write `<name>.crt` and `<name>.key`, valid for 127.0.0.1, localhost and `addresses`, signed by `authority`."""
-    key = _new_key()
-    issuer, issuer_key = _load(authority)
     names = [
         *(x509.DNSName(host) for host in ("localhost", "kubernetes.default.svc")),
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in (_LOOPBACK, *addresses)),
     ]
-    certificate = (
-        _builder(_name(name), issuer.subject, key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
-    return _write(directory, name, certificate, key)
+    return _write(directory, name, issued(_load(authority), name, names, _from_now()))
 
 
 def create_signing_key(path: Path) -> None:
     """Write a new RSA private key, such as the API server signs service-account tokens with."""
-    write_private(path, _pem(_new_key()))
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    traditional = serialization.PrivateFormat.TraditionalOpenSSL
+    write_private(path, key.private_bytes(serialization.Encoding.PEM, traditional, serialization.NoEncryption()))
 
 
-def _load(pair: KeyPair) -> tuple[x509.Certificate, rsa.RSAPrivateKey]:
+def _load(pair: KeyPair) -> IssuedCertificate:
     """Raises FileNotFoundError, and ValueError for a damaged file."""
-    key = serialization.load_pem_private_key(pair.key.read_bytes(), password=None)
-    assert isinstance(key, rsa.RSAPrivateKey)
-    return x509.load_pem_x509_certificate(pair.certificate.read_bytes()), key
+    return IssuedCertificate.from_pem(pair.certificate.read_bytes(), pair.key.read_bytes())
 
 
-def _new_key() -> rsa.RSAPrivateKey:
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+def _from_now() -> Validity:
+    return Validity(datetime.datetime.now(datetime.UTC), _VALID_FOR)
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _builder(subject: x509.Name, issuer: x509.Name, public_key: rsa.RSAPublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + _VALID_FOR)
-    )
-
-
-def _pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-
-
-def _write(directory: Path, name: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> KeyPair:
+def _write(directory: Path, name: str, made: IssuedCertificate) -> KeyPair:
     pair = KeyPair(directory / f"{name}.crt", directory / f"{name}.key")
-    write_private(pair.key, _pem(key))
-    write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(pair.key, made.key_pem)
+    write_private(pair.certificate, made.certificate_pem)
     return pair
