@@ -21,6 +21,7 @@ from partita_runtime.serving.central.coordinator_link import CoordinatorState
 from partita_runtime.serving.deploy.directory import NAMESPACE
 from partita_runtime.serving.transport.actor_calls import RayTransport
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.tls_files import TlsFiles
 from partita_runtime.serving.transport.transport import Transport
 from partita_runtime.serving.transport.wire import PeerAddress
 
@@ -38,17 +39,20 @@ _HUNG_SECONDS: Final = 10.0
 """After so long without an answer of any coordinator, a frontend makes one more, also on a node that has one."""
 
 
-def coordinator_name(session_key: str, number: int) -> str:
-    """The name of a session's coordinator in the namespace of Partita's actors."""
-    return f"partita-coordinator/{session_key}/{number}"
+def coordinator_name(session_key: str, number: int, tls: TlsFiles | None = None) -> str:
+    """The name of a session's coordinator in the namespace of Partita's actors.
+
+    Frontends with TLS cannot connect to a coordinator without it, so they have others.
+    """
+    return f"partita-coordinator/{session_key}/{number}{'' if tls is None else '/tls'}"
 
 
 class _CoordinatorActor:
     """A `CoordinatorServer` behind Ray. If it dies, its frontends make another one and send it everything again."""
 
-    def __init__(self, session_key: str, kind: TransportKind) -> None:
+    def __init__(self, session_key: str, kind: TransportKind, tls: TlsFiles | None) -> None:
         log_as_environment_says(session=session_key)
-        self._server = CoordinatorServer(session_key, RayTransport(kind, NAMESPACE))
+        self._server = CoordinatorServer(session_key, RayTransport(kind, tls, NAMESPACE))
         self._node = ray.get_runtime_context().get_node_id()
         self._starting: asyncio.Task[PeerAddress] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -76,11 +80,14 @@ class _CoordinatorActor:
 class ActorCoordinatorFinder:
     """Finds a session's coordinators by their actors' names (a `coordinator_link.CoordinatorFinder`)."""
 
-    def __init__(self, session_key: str, kind: TransportKind = TransportKind.STREAMS) -> None:
-        """`kind` is how the coordinators are to listen, if this makes them."""
-        self.transport: Transport = RayTransport(kind)
+    def __init__(
+        self, session_key: str, kind: TransportKind = TransportKind.STREAMS, tls: TlsFiles | None = None
+    ) -> None:
+        """`kind` is how the coordinators are to listen, if this makes them; `tls` is for connections to them."""
+        self.transport: Transport = RayTransport(kind, tls)
         self._session_key = session_key
         self._kind = kind
+        self._tls = tls
         self._node = ray.get_runtime_context().get_node_id()
         self._actors: dict[int, ActorHandle[Any]] = {}
         self._states: dict[int, CoordinatorState] = {}
@@ -129,7 +136,7 @@ class ActorCoordinatorFinder:
         except ray.exceptions.ActorUnavailableError:
             return None
         except ray.exceptions.RayError as error:
-            logger.info("%s is away: %s", coordinator_name(self._session_key, number), error)
+            logger.info("%s is away: %s", self._name(number), error)
             if self._actors.get(number) is actor:
                 del self._actors[number]
                 self._states.pop(number, None)
@@ -140,6 +147,9 @@ class ActorCoordinatorFinder:
         """Whether the coordinator is to stay: not if it is a second one on a node, made while the first one hung."""
         own, others = self._last_answers.get(number), self._last_answers.items()
         return own is None or all(other >= number or state.node != own.node for other, state in others)
+
+    def _name(self, number: int) -> str:
+        return coordinator_name(self._session_key, number, self._tls)
 
     def _address(self, number: int) -> PeerAddress | None:
         state = self._states.get(number)
@@ -171,7 +181,7 @@ class ActorCoordinatorFinder:
         found: dict[int, ActorHandle[Any]] = {}
         for number in missing:
             with suppress(ValueError):  # there is none
-                found[number] = ray.get_actor(coordinator_name(self._session_key, number), namespace=NAMESPACE)
+                found[number] = ray.get_actor(self._name(number), namespace=NAMESPACE)
         absent = [number for number in missing if number not in found]
         if absent and (may_make or len(absent) == COORDINATORS):
             found[absent[0]] = self._make(absent[0])
@@ -182,7 +192,7 @@ class ActorCoordinatorFinder:
         actor: ActorHandle[Any] = (
             ray.remote(_CoordinatorActor)
             .options(
-                name=coordinator_name(self._session_key, number),
+                name=self._name(number),
                 namespace=NAMESPACE,
                 lifetime="detached",
                 get_if_exists=True,
@@ -190,7 +200,7 @@ class ActorCoordinatorFinder:
                 # With soft=True, Ray puts an actor without resources on another node as often as not.
                 scheduling_strategy=NodeAffinitySchedulingStrategy(self._node, soft=False),
             )
-            .remote(self._session_key, self._kind)
+            .remote(self._session_key, self._kind, self._tls)
         )
         actor.state.remote(self._node)  # so that it ends without frontends, also if this one ends now
         return actor

@@ -23,6 +23,7 @@ from partita_runtime.serving.standby import StandbyProcess
 from partita_runtime.serving.telemetry.trace_settings import tracer_of
 from partita_runtime.serving.transport.actor_calls import RayTransport
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.tls_files import TlsFiles
 
 JOIN_SECONDS: Final = 10.0
 """How long one of several frontends may search for replicas before Serve sends it requests."""
@@ -34,12 +35,17 @@ class FrontendReplica:
     """Serves one session. Its `user_config` is the Epoch to serve, which changes in place."""
 
     def __init__(
-        self, session_key: str, settings: FrontendSettings, kind: TransportKind = TransportKind.STREAMS
+        self,
+        session_key: str,
+        settings: FrontendSettings,
+        kind: TransportKind = TransportKind.STREAMS,
+        tls: TlsFiles | None = None,
     ) -> None:
         log_as_environment_says(session=session_key)
         self._tracer = tracer_of(os.environ, session_key)
-        coordinator = ActorCoordinatorFinder(session_key, kind)
-        self._session = Session(session_key, settings, Directory(), self._tracer, coordinator, RayTransport(kind))
+        coordinator = ActorCoordinatorFinder(session_key, kind, tls)
+        transport = RayTransport(kind, tls)
+        self._session = Session(session_key, settings, Directory(), self._tracer, coordinator, transport)
         host = ray.util.get_node_ip_address()
         self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
         self._standby = StandbyProcess()
@@ -87,4 +93,6 @@ def application(args: dict[str, Any]) -> serve.Application:
     """Built by Serve from the `args` of the declarative configuration."""
     deployment = serve.deployment(name=FRONTEND)(serve.ingress()(FrontendReplica))
     settings = FrontendSettings.model_validate(args["settings"])
-    return deployment.bind(args["session_key"], settings, TransportKind(args.get("transport", TransportKind.STREAMS)))
+    kind = TransportKind(args.get("transport", TransportKind.STREAMS))
+    tls = TlsFiles.model_validate(args["tls"]) if "tls" in args else None
+    return deployment.bind(args["session_key"], settings, kind, tls)

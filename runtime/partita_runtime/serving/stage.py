@@ -36,7 +36,8 @@ class StageReplica:
         built = await asyncio.to_thread(warmed, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)
-        self._worker = StageWorker(built, arguments.build.max_batch, transport=RayTransport(arguments.transport))
+        transport = RayTransport(arguments.transport, arguments.tls)
+        self._worker = StageWorker(built, arguments.build.max_batch, transport=transport)
         address = await self._worker.start(ray.util.get_node_ip_address())
         context = ray.get_runtime_context()
         self._announcement = Announcement(

@@ -24,9 +24,8 @@ class SubclusterReplica:
         replica = serve.get_replica_context().replica_id.unique_id
         log_as_environment_says(session=arguments.session_key, replica=replica)
         node = ray.get_runtime_context().get_node_id()
-        self._models = LoadedModels(
-            replica, node, ray.util.get_node_ip_address(), transport=RayTransport(arguments.transport)
-        )
+        transport = RayTransport(arguments.transport, arguments.tls)
+        self._models = LoadedModels(replica, node, ray.util.get_node_ip_address(), transport=transport)
         self._directory = Directory()
         self._announcing: asyncio.Task[None] | None = None
         self._known: set[str] = set()

@@ -37,6 +37,7 @@ from partita_runtime.serving.deploy.stage_arguments import (
     stage_build,
 )
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.tls_files import TlsFiles
 
 __all__ = [
     "ApplicationName",
@@ -68,6 +69,8 @@ class ServingOptions(SpecModel):
     """Settings of the frontend, as in `session.settings.FrontendSettings`."""
     transport: TransportKind = TransportKind.STREAMS
     """The kind of transport between the processes."""
+    tls: TlsFiles | None = None
+    """The certificate of the processes, for TLS between them; None without TLS."""
     drain_seconds: float = 30.0
     """How long a replica may take to finish its batches before it ends."""
     health_check_seconds: float = 2.0
@@ -98,6 +101,7 @@ def frontend_application(
             "session_key": session.key,
             "settings": options.frontend,
             **({} if options.transport is TransportKind.STREAMS else {"transport": options.transport.value}),
+            **({} if options.tls is None else {"tls": options.tls.model_dump()}),
         },
         "deployments": [
             {
@@ -197,7 +201,9 @@ def _subcluster_application(
 ) -> dict[str, Any]:
     first, stage, _ = members[0]
     memory = pool.spec.memory
-    arguments = SubclusterArguments(session_key=first.session_key, subcluster=subcluster, transport=options.transport)
+    arguments = SubclusterArguments(
+        session_key=first.session_key, subcluster=subcluster, transport=options.transport, tls=options.tls
+    )
     models = SubclusterModels(
         stages=tuple(member for member, _, _ in members),
         memory_bytes=None if memory is None else int(float(memory) / stage.vgpu_divisor),
@@ -227,7 +233,7 @@ def _stage_application(
     arguments: StageArguments, stage: Stage, count: int, pool: GPUPool, options: ServingOptions
 ) -> dict[str, Any]:
     ref = StageRef(arguments.module, arguments.pipeline, arguments.stage)
-    arguments = arguments.model_copy(update={"transport": options.transport})
+    arguments = arguments.model_copy(update={"transport": options.transport, "tls": options.tls})
     return {
         "name": stage_name(arguments.session_key, arguments.plan, ref),
         "route_prefix": None,

@@ -7,6 +7,7 @@ from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
 from partita_runtime.execution.stage_build import Device, StageBuild, batch_latencies, emulated_stage
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.tls_files import TlsFiles
 
 
 class StageArguments(SpecModel):
@@ -27,6 +28,8 @@ class StageArguments(SpecModel):
     """Additional memory of a batch of the largest size while it runs."""
     transport: TransportKind = TransportKind.STREAMS
     """How it listens for batches, if it has its own process."""
+    tls: TlsFiles | None = None
+    """The certificate of that process; None without TLS."""
 
 
 class SubclusterArguments(SpecModel):
@@ -36,6 +39,8 @@ class SubclusterArguments(SpecModel):
     subcluster: str
     transport: TransportKind = TransportKind.STREAMS
     """How its replicas listen for batches."""
+    tls: TlsFiles | None = None
+    """The certificate of its replicas; None without TLS."""
 
 
 class SubclusterModels(SpecModel):

@@ -13,6 +13,8 @@ from ray.actor import ActorHandle
 
 from partita_runtime.serving.transport.call_connections import CallablePeer, Exchange, Parcel, Piece
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.mutual_tls import MutualTls
+from partita_runtime.serving.transport.tls_files import TlsFiles
 from partita_runtime.serving.transport.transport import TCP, Listening, ProtocolT, Transport
 from partita_runtime.serving.transport.wire import PeerAddress
 
@@ -31,15 +33,16 @@ _EXCHANGE: Final = Exchange()
 class RayTransport(Transport):
     """Listens by the given kind of transport, and connects by the kind that the address says. Use it in an actor."""
 
-    def __init__(self, kind: TransportKind, namespace: str = SERVE_NAMESPACE) -> None:
-        """`namespace` is Ray's namespace of this actor."""
+    def __init__(self, kind: TransportKind, tls: TlsFiles | None = None, namespace: str = SERVE_NAMESPACE) -> None:
+        """With `tls`, it connects by TLS only. `namespace` is Ray's namespace of this actor."""
         self._kind = kind
+        self._tcp = TCP if tls is None else MutualTls(tls)
         self._namespace = namespace
 
     async def listen(self, host: str, make: Callable[[], asyncio.BufferedProtocol]) -> Listening:
         """See `transport.Transport`."""
         if self._kind is TransportKind.STREAMS:
-            return await TCP.listen(host, make)
+            return await self._tcp.listen(host, make)
         name = ray.get_runtime_context().get_actor_name()
         number = _EXCHANGE.listen(make)
         return Listening(f"{_SCHEME}{self._namespace}/{name}", number, lambda: _EXCHANGE.close_listener(number))
@@ -47,7 +50,9 @@ class RayTransport(Transport):
     async def connect(self, address: PeerAddress, make: Callable[[], ProtocolT]) -> ProtocolT:
         """See `transport.Transport`."""
         if not address.host.startswith(_SCHEME):
-            return await TCP.connect(address, make)
+            return await self._tcp.connect(address, make)
+        if self._tcp is not TCP:
+            raise ConnectionError("it is reached by Ray's calls, which are not encrypted: its setting of TLS differs")
         namespace, _, name = address.host.removeprefix(_SCHEME).partition("/")
         try:
             handle = await asyncio.to_thread(ray.get_actor, name, namespace=namespace)

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_runtime.serving.transport.transport import ProtocolT
+from partita_runtime.serving.transport.transport import ProtocolT, feed
 
 logger = logging.getLogger(__name__)
 
@@ -223,22 +223,14 @@ class CallConnection(asyncio.Transport):
             self._taken += 1
             try:
                 for piece in parcel.pieces:
-                    self._feed(piece.data if isinstance(piece, np.ndarray) else memoryview(piece))
+                    assert self._protocol is not None
+                    feed(piece.data if isinstance(piece, np.ndarray) else memoryview(piece), self._protocol, self)
             except Exception as error:
                 logger.exception("a connection is closed: its protocol could not handle the data")
                 self.close()
                 self._end_soon(error)
             if parcel.last:
                 self._end_soon(None)
-
-    def _feed(self, data: memoryview) -> None:
-        assert self._protocol is not None
-        while data and not self._closing:
-            buffer = memoryview(self._protocol.get_buffer(len(data)))
-            count = min(len(buffer), len(data))
-            buffer[:count] = data[:count]
-            self._protocol.buffer_updated(count)
-            data = data[count:]
 
     def _end_soon(self, error: Exception | None) -> None:
         if not self._ended:

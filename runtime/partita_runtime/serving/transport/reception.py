@@ -3,10 +3,10 @@
 import asyncio
 import hmac
 import logging
-import math
 import secrets
 from typing import Any, Final
 
+from partita_runtime.serving.transport.refusal_log import RefusalLog
 from partita_runtime.serving.transport.streams import MessageStream, Receiver
 from partita_runtime.serving.transport.wire import Array, Dialect, MessageT
 
@@ -18,7 +18,6 @@ MOST_STRANGERS: Final = 64
 """Most connections that have not sent the token yet. One more, and the oldest of them is closed."""
 MOST_PEERS: Final = 1024
 """Most connections that have sent the token. One more is refused."""
-_LOG_AGAIN_SECONDS: Final = 10.0
 
 
 class Reception:
@@ -30,7 +29,7 @@ class Reception:
         self._strangers: dict[IncomingStream[Any], None] = {}
         """Connections without the token, the oldest first."""
         self._peers: set[IncomingStream[Any]] = set()
-        self._logged = -math.inf
+        self._refusals = RefusalLog(logger)
 
     def stream(self, dialect: Dialect[MessageT], receiver: Receiver[MessageT]) -> "IncomingStream[MessageT]":
         """The protocol of the next connection."""
@@ -58,10 +57,7 @@ class Reception:
 
     def refuse(self, stream: "IncomingStream[Any]", reason: str) -> None:
         """Close a connection. The log has one line of many such connections."""
-        now = asyncio.get_running_loop().time()
-        if now - self._logged > _LOG_AGAIN_SECONDS:
-            self._logged = now
-            logger.warning("a connection is refused: %s", reason)
+        self._refusals.note("a connection is refused: %s", reason)
         self.leave(stream)
         stream.abort()
 

@@ -1,8 +1,11 @@
 """One connection that carries messages, as an asyncio protocol."""
 
 import asyncio
+import fcntl
 import logging
 import socket
+import struct
+import termios
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
 
@@ -58,8 +61,9 @@ class MessageStream(asyncio.BufferedProtocol, Generic[MessageT]):
 
     @property
     def is_sent(self) -> bool:
-        """Whether all messages have been handed to the network."""
-        return self._transport is not None and not self._transport.get_write_buffer_size()
+        """Whether the peer's machine has received all messages."""
+        transport = self._transport
+        return transport is not None and not transport.get_write_buffer_size() and not _unconfirmed_bytes(transport)
 
     def send(self, message: MessageT, arrays: Sequence[Array] = ()) -> bool:
         """Queue a message for sending; False if the stream is closed. Do not change `arrays` afterwards."""
@@ -82,7 +86,7 @@ class MessageStream(asyncio.BufferedProtocol, Generic[MessageT]):
 
     def close(self) -> None:
         """Close once all messages are sent."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def abort(self) -> None:
@@ -146,3 +150,18 @@ def _notice_dead_peers(sock: socket.socket) -> None:
     ):
         if hasattr(socket, option):  # not on every platform
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def _unconfirmed_bytes(transport: asyncio.Transport) -> int:
+    """Bytes that this machine has sent and the peer's has not confirmed; 0 where the system does not say.
+
+    With TLS the event loop counts only a part of what waits behind them.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return 0
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
+    except OSError:
+        return 0
+    return int(count)

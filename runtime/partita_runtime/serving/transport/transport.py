@@ -19,6 +19,16 @@ class Listening:
     close: Callable[[], None]
 
 
+def feed(data: memoryview, protocol: asyncio.BufferedProtocol, transport: asyncio.BaseTransport) -> None:
+    """Hand all of `data` to a protocol, unless it closes its transport meanwhile."""
+    while data and not transport.is_closing():
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        protocol.buffer_updated(count)
+        data = data[count:]
+
+
 class Transport(Protocol):
     """Makes connections for asyncio's protocols."""
 

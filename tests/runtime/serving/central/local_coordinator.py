@@ -7,16 +7,15 @@ from tests.runtime.serving.plans import Application
 
 from partita_runtime.serving.central.coordinator import CoordinatorServer
 from partita_runtime.serving.central.coordinator_link import CoordinatorState
-from partita_runtime.serving.transport.transport import TCP
+from partita_runtime.serving.transport.transport import TCP, Transport
 from partita_runtime.serving.transport.wire import PeerAddress
 
 
 class LocalCoordinator:
     """The address of a session's coordinator, if there is one."""
 
-    transport = TCP
-
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, transport: Transport = TCP) -> None:
+        self.transport = transport
         self._session_key = session_key
         self.server: CoordinatorServer | None = None
         self._address: PeerAddress | None = None
@@ -37,7 +36,7 @@ class LocalCoordinator:
         return CoordinatorState(self.address, self._active, node="node")
 
     async def start(self) -> CoordinatorServer:
-        self.server = CoordinatorServer(self._session_key)
+        self.server = CoordinatorServer(self._session_key, self.transport)
         self._address = await self.server.start("127.0.0.1")
         return self.server
 
@@ -53,9 +52,9 @@ class LocalCoordinator:
 
 
 @contextlib.asynccontextmanager
-async def local_coordinator(app: Application) -> AsyncIterator[LocalCoordinator]:
+async def local_coordinator(app: Application, transport: Transport = TCP) -> AsyncIterator[LocalCoordinator]:
     """The running coordinator of a session."""
-    made = LocalCoordinator(app.session.key)
+    made = LocalCoordinator(app.session.key, transport)
     await made.start()
     try:
         yield made

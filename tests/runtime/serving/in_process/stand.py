@@ -29,6 +29,7 @@ from partita_runtime.serving.replica.worker import StageWorker
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.telemetry.tracing import RequestTracer
+from partita_runtime.serving.transport.transport import TCP, Transport
 from partita_runtime.serving.transport.wire import PeerAddress
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
@@ -72,6 +73,8 @@ class Stand:
     client: httpx.AsyncClient
     url: str
     """host:port/namespace/session, in tritonclient's format."""
+    transport: Transport = TCP
+    """Of the replicas that are added."""
     workers: dict[str, StageWorker] = field(default_factory=dict)
     vgpus: dict[str, LoadedModels] = field(default_factory=dict)
     """Replicas of a sub-cluster."""
@@ -93,7 +96,7 @@ class Stand:
     ) -> str:
         """Start and announce one replica. Returns its id. `way` gives the address for others."""
         built = wrap(build_executor(arguments.build))
-        worker = StageWorker(built, arguments.build.max_batch)
+        worker = StageWorker(built, arguments.build.max_batch, transport=self.transport)
         replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
         self.workers[replica] = worker
         return replica
@@ -101,7 +104,7 @@ class Stand:
     async def add_vgpu(self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor]) -> str:
         """Start a vGPU that holds all models of the application's plan. Returns its id."""
         vgpu = f"vgpu-{next(self._numbers)}"
-        self.vgpus[vgpu] = LoadedModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
+        self.vgpus[vgpu] = LoadedModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)), self.transport)
         await self.load(vgpu, app)
         return vgpu
 
@@ -227,18 +230,21 @@ async def stand(
     way: Way = behind_uvicorn,
     coordinator: CoordinatorFinder | None = None,
     beside: Stand | None = None,
+    transport: Transport = TCP,
+    replica_transport: Transport | None = None,
 ) -> AsyncIterator[Stand]:
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready.
 
-    `beside` is another frontend of the session; both use its replicas.
+    `beside` is another frontend of the session; both use its replicas. Without `replica_transport`, replicas have the
+    `transport` of the frontend.
     """
     directory = LocalDirectory() if beside is None else beside.directory
-    session = Session(app.session.key, settings, directory, tracer, coordinator)
+    session = Session(app.session.key, settings, directory, tracer, coordinator, transport)
     async with (
         way(session) as url,
         httpx.AsyncClient(base_url=f"http://{url}", timeout=PATIENCE_SECONDS) as client,
     ):
-        running = Stand(app, session, directory, client, url)
+        running = Stand(app, session, directory, client, url, replica_transport or transport)
         session.start()
         session.reconfigure(app.epoch)
         if beside is None:

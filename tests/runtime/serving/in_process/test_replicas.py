@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.runtime.serving.gates import Gate, gated
+from tests.runtime.serving.in_process.peer import Peer
 from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, until
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
 
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import Array, BuiltExecutor
-from partita_runtime.serving.deploy.directory import Announcement
+from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.replica.worker import StageWorker
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.telemetry.signals import Outcome
-from partita_runtime.serving.transport.streams import MessageStream, connect
+from partita_runtime.serving.transport.streams import connect
 from partita_runtime.serving.transport.wire import (
     STAGE_DIALECT,
     Hello,
@@ -260,34 +260,6 @@ def healthy(worker: StageWorker) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-class Peer:
-    """A peer of a replica."""
-
-    stream: MessageStream
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.messages: list[StageMessage] = []
-        self.is_lost = False
-
-    async def join(self, replica: Announcement, name: str) -> None:
-        self.name = name
-        self.stream = await connect(replica.address, STAGE_DIALECT, self)
-        self.stream.send(Hello(frontend=name))
-        await until(lambda: self.messages == [Welcome()], "the replica welcomes")
-
-    def send(self, message: StageMessage, *tensors: Array) -> None:
-        self.stream.send(message, tensors)
-
-    def admit(self, stream: MessageStream, message: StageMessage) -> None: ...
-
-    def received(self, stream: MessageStream, message: StageMessage, tensors: list[Array]) -> None:
-        self.messages.append(message)
-
-    def lost(self, stream: MessageStream) -> None:
-        self.is_lost = True
 
 
 WRONG = tensor_header((1, 3), np.dtype(np.float32))
