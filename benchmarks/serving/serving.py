@@ -9,7 +9,8 @@ All run on a local Ray cluster, on the same emulated GPUs, and answer requests o
 - `proxy`: Partita with one frontend and a replica for each GPU, behind the same HAProxy, with the same flags;
 - `port`: the same on the frontend's own HTTP port;
 - `proxy2`, only on request: as `proxy`, with two frontends and a coordinator;
-- `called`, only on request: as `proxy`, with batches by Ray actor calls.
+- `called`, only on request: as `proxy`, with batches by Ray actor calls;
+- `tls`, only on request: as `port`, with mutual TLS between frontend and replicas.
 
 `plain` and `tuned` use the batch size and wait that serve most. `plain` has a separate cluster, since Serve's flags are
 set in the environment. Partita and `tuned` answer the same requests.
@@ -49,6 +50,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from benchmarks.serving.serving_cases.certificate import certificate_files
 from benchmarks.serving.serving_cases.cpu_time import cpu_times, marked_environment, micros_by_role
 from benchmarks.serving.serving_cases.emulated import POOL
 from benchmarks.serving.serving_cases.plain_serve import BatchSetting, ServeSetting, plain_serve, tuned_serve
@@ -73,6 +75,7 @@ from partita_runtime.load.report import LoadReport
 from partita_runtime.scheduling import core
 from partita_runtime.serving.deploy.applications import ServingOptions
 from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.tls_files import TlsFiles
 
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
@@ -83,7 +86,7 @@ LEAST_RATE = 5.0
 SERVE = ("plain", "tuned")
 PARTITA = ("proxy", "port")
 BY_DEFAULT = (*SERVE, *PARTITA)
-SYSTEMS = (*BY_DEFAULT, "proxy2", "called")
+SYSTEMS = (*BY_DEFAULT, "proxy2", "called", "tls")
 GPU_MODELS = {"fast": (50, 2000), "resnet50-1080ti": (1053, 5072)}
 """Microseconds for each sample, and for each batch."""
 _TRIES = 2
@@ -124,6 +127,7 @@ def main() -> None:
             environment={"PYTHONPATH": python_path(), **marked_environment()},
         )
         with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
+            tls = certificate_files(Path(state) / "certificate")
             for kilobytes in options.sizes:
                 setting = ServeSetting(
                     gpus=options.gpus,
@@ -134,7 +138,7 @@ def main() -> None:
                     batch_size=options.batch_size,
                     payload_bytes=1024 * kilobytes,
                 )
-                rows += measure(Bench(cluster, setting, effort), systems)
+                rows += measure(Bench(cluster, setting, effort, tls), systems)
     described = {"effort": asdict(effort), "gpus": options.gpus, "gpu_model": options.gpu_model, "slo_ms": options.slo}
     machine = {"cpus": os.cpu_count(), "core_compiled": not str(core.__file__).endswith(".py")}
     print(json.dumps({**described, **machine, "rows": rows, "factors": factors(rows)}))
@@ -149,16 +153,16 @@ def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
             added = bench.added_ms(name)
             rate, batches = bench.best_batches(name)
             rows.append(bench.row(name, rate, added) | {"batches": asdict(batches)})
-    for transport, names in ((TransportKind.STREAMS, PARTITA), (TransportKind.ACTOR_CALLS, ("called",))):
+    for names in (PARTITA, ("called",), ("tls",)):
         wanted = [name for name in names if name in systems]
         if not wanted:
             continue
-        bench.deploy_partita(BatchingPolicy.EAGER, transport=transport)
+        bench.deploy_partita(BatchingPolicy.EAGER, wanted[0])
         overheads = {name: bench.added_ms(name) for name in wanted}
-        bench.deploy_partita(BatchingPolicy.DEFERRED, transport=transport)
+        bench.deploy_partita(BatchingPolicy.DEFERRED, wanted[0])
         rows += [bench.row(name, bench.highest_rate(name), overheads[name]) for name in wanted]
     if "proxy2" in systems:
-        bench.deploy_partita(BatchingPolicy.DEFERRED, frontends=2)
+        bench.deploy_partita(BatchingPolicy.DEFERRED, "proxy2", frontends=2)
         rows.append(bench.row("proxy2", bench.highest_rate("proxy2"), {}))
     return rows
 
@@ -178,8 +182,10 @@ def factors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, flo
 class Bench:
     """A cluster, and the requests of one size."""
 
-    def __init__(self, cluster: RayCluster, setting: ServeSetting, effort: SearchEffort) -> None:
+    def __init__(self, cluster: RayCluster, setting: ServeSetting, effort: SearchEffort, tls: TlsFiles) -> None:
+        """`tls` is the certificate of system `tls`."""
         self._cluster = cluster
+        self._tls = tls
         self._setting = setting
         self._effort = effort
         sample = np.random.default_rng(0).random((1, *setting.input.shape), np.float32)
@@ -195,11 +201,14 @@ class Bench:
         application = plain_serve if system == "plain" else tuned_serve
         self._deploy([application(self._setting, batches)], system)
 
-    def deploy_partita(
-        self, policy: BatchingPolicy, frontends: int = 1, transport: TransportKind = TransportKind.STREAMS
-    ) -> None:
-        """Make Partita what runs, under this policy."""
-        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1, transport=transport)
+    def deploy_partita(self, policy: BatchingPolicy, system: str, frontends: int = 1) -> None:
+        """Make Partita what runs, under this policy, connected as the system says."""
+        options = ServingOptions(
+            stage_cpus=0.1,
+            frontend_cpus=0.1,
+            transport=TransportKind.ACTOR_CALLS if system == "called" else TransportKind.STREAMS,
+            tls=self._tls if system == "tls" else None,
+        )
         self._deploy(self._setting.session(policy, frontends).applications(options), "proxy")
 
     def best_batches(self, system: str) -> tuple[float, BatchSetting]:
@@ -283,7 +292,7 @@ class Bench:
                 return f"{behind_proxy}/plain"
             case "tuned":
                 base = f"{behind_proxy}/tuned"
-            case "port":
+            case "port" | "tls":
                 signals = measurements(f"{behind_proxy}/default/bench").json()
                 base = f"http://{signals['httpAddress']}"
             case _:

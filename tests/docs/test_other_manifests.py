@@ -7,17 +7,19 @@ from typing import Any, Final
 import pytest
 import yaml
 from tests.architecture.sources import ROOT
-from tests.docs.pages import Block, all_blocks
+from tests.docs.pages import Block, all_blocks, blocks
 from tests.docs.test_yaml import is_manifest, parsed
 from tests.operator.kubectl import Kubectl, session
 from tests.patience import eventually
 
+from partita_operator.engines.kuberay.authentication import tls_name
 from partita_operator.reconcile.session.exposure.service import PORTS
+from partita_operator.settings.kuberay import KubeRaySettings
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding", POLICY, BINDING}
 """Kinds that the API server of the tests knows."""
-OTHERS: Final = {"HTTPRoute", "NodePool", "SecurityPolicy"}
+OTHERS: Final = {"Certificate", "HTTPRoute", "NodePool", "SecurityPolicy"}
 """Kinds of other projects."""
 
 MANIFESTS: Final = [block for block in all_blocks("yaml") if is_manifest(parsed(block)[0])]
@@ -83,6 +85,17 @@ def test_the_route_has_the_path_and_the_service_of_the_ingress() -> None:
     assert rule["backendRefs"] == [{"name": service["name"], "port": PORTS[service["port"]["name"]]}]
     assert route["spec"]["hostnames"] == [ingress["host"]]
     assert [target["name"] for target in policy["spec"]["targetRefs"]] == [route["metadata"]["name"]]
+
+
+def test_the_certificate_is_the_one_that_the_settings_name() -> None:
+    certificate = DOCUMENTS["Certificate"]
+    settings = [parsed(block)[0] for block in blocks("docs/tasks/transport-tls.md") if block.language == "yaml"]
+    (named,) = [
+        KubeRaySettings.model_validate(found["kuberay"]) for found in settings if "Secret" in str(found.get("kuberay"))
+    ]
+
+    assert certificate["spec"]["secretName"] == named.transport_tls_secret
+    assert certificate["spec"]["dnsNames"] == [tls_name(certificate["metadata"]["namespace"])]
 
 
 @pytest.mark.parametrize("block", [*all_blocks("dockerfile")], ids=str)

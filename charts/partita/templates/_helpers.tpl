@@ -145,9 +145,10 @@ app.kubernetes.io/component: redis
   verbs: [get, list, create, patch, delete]
 {{- $token := and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
 {{- $password := and (include "partita.redisAddress" .) (include "partita.redisPasswordSecret" .) (not .Values.kuberay.redisSecret) }}
-{{- if or $token $password }}
-# The token of the namespace's Ray clusters, and the password of their heads' Redis. The operator creates the Secret by
-# server-side apply, to which the name applies, too.
+{{- $certificate := and .Values.kuberay.transportTls (not .Values.kuberay.transportTlsSecret) }}
+{{- if or $token $password $certificate }}
+# The token of the namespace's Ray clusters, the certificate of their pods, and the password of their heads' Redis. The
+# operator creates the Secret by server-side apply, to which the name applies, too.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [partita-ray]

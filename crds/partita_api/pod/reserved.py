@@ -29,10 +29,10 @@ OWN_LABELS: Final = ("controller-uid", "job-name")
 OWN_LABEL_PREFIXES: Final = ("app.kubernetes.io/", "batch.kubernetes.io/", "partita.dev/", "ray.io/")
 """Labels and annotations that no template may set."""
 
-OWN_VOLUMES: Final = ("ray-logs", "scratch", "shared-mem")
+OWN_VOLUMES: Final = ("ray-logs", "scratch", "shared-mem", "transport-tls")
 """Names of volumes of Partita and KubeRay."""
 
-OWN_PATHS: Final = ("/dev", "/proc", "/sys", "/tmp")
+OWN_PATHS: Final = ("/dev", "/etc/partita", "/proc", "/sys", "/tmp")
 """Directories of Partita, KubeRay and the container runtime."""
 SHARED_MEMORY_PATH: Final = "/dev/shm"
 """The only path in OWN_PATHS where a volume may be mounted: Ray's object store."""

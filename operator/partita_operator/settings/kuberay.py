@@ -121,6 +121,17 @@ class KubeRaySettings(Section):
         description="Name of a Secret with Ray's token (key auth_token), in each namespace with sessions. "
         "Empty: Partita makes a Secret with a random token in each namespace.",
     )
+    transport_tls: bool = Field(
+        default=False,
+        description="Frontends, replicas and coordinators of a namespace connect to each other by TLS 1.3 only, and "
+        "both sides show a certificate. Ray's own connections are not encrypted.",
+    )
+    transport_tls_secret: str = Field(
+        default="",
+        description="Name of a Secret with ca.crt, tls.crt and tls.key, in each namespace with sessions. The "
+        "certificate is for servers and clients, with the DNS name partita-ray.NAMESPACE. Empty: Partita makes and "
+        "renews a certificate for each namespace.",
+    )
     dashboard_url: UrlTemplate = Field(
         default="http://{service}.{namespace}.svc:8265",
         description="URL of a Ray dashboard; {service} and {namespace} stand for its head service.",
@@ -143,6 +154,11 @@ class KubeRaySettings(Section):
     def generates_token(self) -> bool:
         """Whether Partita makes Ray's tokens."""
         return self.authentication is RayAuthentication.TOKEN and not self.auth_secret
+
+    @property
+    def makes_certificates(self) -> bool:
+        """Whether Partita makes the certificates of the pods."""
+        return self.transport_tls and not self.transport_tls_secret
 
     @property
     def shares_redis_password(self) -> bool:

@@ -194,6 +194,16 @@ class OperatorSettings(Section):
             raise ValueError("defaultEngine KubeRay needs kuberay.image")
         return self
 
+    @model_validator(mode="after")
+    def _encrypts_what_it_carries(self) -> Self:
+        directories = (self.ray.transport_tls_directory, *(c.transport_tls_directory for c in self.ray.clusters))
+        if self.transport is not TransportKind.STREAMS and (self.kuberay.transport_tls or any(directories)):
+            raise ValueError(
+                "kuberay.transportTls and ray.transportTlsDirectory need transport Streams: calls of Ray's actors are "
+                "not encrypted"
+            )
+        return self
+
     @property
     def own_namespace(self) -> str:
         """Where the operator keeps objects of its own."""

@@ -16,6 +16,7 @@ from partita_operator.settings.section import (
 )
 
 ALL_NAMESPACES: Final = "*"
+_DIRECTORY_PATTERN: Final = r"^(/.*)?$"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -33,6 +34,9 @@ class RayClusterSettings(Section):
         default=(),
         description="Namespaces whose sessions may use the cluster; they trust each other. * stands for all of them. "
         "Empty: none.",
+    )
+    transport_tls_directory: str = Field(
+        default="", pattern=_DIRECTORY_PATTERN, description="As ray.transportTlsDirectory, for this cluster."
     )
 
     def admits(self, namespace: str) -> bool:
@@ -64,6 +68,13 @@ class RaySettings(Section):
         default={},
         description="Ray runtime environment of frontends, replicas and Ray profiling runs. It must provide Partita "
         "and the models if the image of the Ray nodes does not.",
+    )
+    transport_tls_directory: str = Field(
+        default="",
+        pattern=_DIRECTORY_PATTERN,
+        description="Directory with ca.crt, tls.crt and tls.key on the nodes of the cluster at ray.address. The "
+        "certificate is for servers and clients, with the DNS name partita-ray. Frontends, replicas and coordinators "
+        "then connect to each other by TLS 1.3 only, and both sides show it. Empty: no TLS.",
     )
     token: Annotated[SecretStr | None, FromSecret("ray.tokenSecret")] = Field(
         default=None,

@@ -142,6 +142,16 @@ TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
             JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS | TOKENS,
             id="KubeRay, with the password of a Redis",
         ),
+        pytest.param(
+            {"kuberay": {"image": "x", "authentication": "Disabled", "transportTls": True}},
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS | TOKENS,
+            id="KubeRay, with certificates",
+        ),
+        pytest.param(
+            {"kuberay": {"image": "x", "authentication": "Disabled", "transportTls": True, "transportTlsSecret": "x"}},
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS,
+            id="KubeRay, with certificates of the platform",
+        ),
     ],
 )
 def test_optional_features_add_only_the_rights_they_need(

@@ -74,7 +74,7 @@ def test_the_config_file_has_every_setting_and_no_secret() -> None:
     lease = {("leaderElection", "namespace"), ("leaderElection", "name")}
     assert {keys for setting in all_settings() if is_at(given, keys := setting.keys)} == want | lease
     text = config_file(EVERYTHING).lower()
-    for name_of_secret in ("authsecret", "redissecret", "pullsecrets", "allowedsecrets", "checkedtlssecrets"):
+    for name_of_secret in ("authsecret", "redissecret", "pullsecrets", "allowedsecrets", "tlssecret"):
         text = text.replace(name_of_secret, "")
     assert "secret" not in text
 

@@ -61,7 +61,7 @@ def test_every_setting_can_be_set_by_its_variable(monkeypatch: pytest.MonkeyPatc
         load_settings({})
     message = str(error.value)
     free_text = {"kuberay.image", "kuberay.rayVersion", "kuberay.authSecret", "profiling.image", "mig.configMap"}
-    free_text |= {"kuberay.redisAddress", "kuberay.redisSecret"}
+    free_text |= {"kuberay.redisAddress", "kuberay.redisSecret", "kuberay.transportTlsSecret"}
     free_text |= {"mig.namespace", "leaderElection.namespace", "leaderElection.name"}
     free_text |= {"ray.tokenSecret", "kuberay.tokenSecret", "admission.certificateDirectory"}
     assert {setting.key for setting in all_settings() if f"  {setting.key}: " not in message} == free_text

@@ -1,4 +1,4 @@
 """The engine KubeRay: one RayService in each namespace that has sessions.
 
-May import `engines` and `pod_templates`.
+May import `certificates`, `engines` and `pod_templates`.
 """

@@ -1,16 +1,22 @@
-"""Tokens of the Ray clusters: Ray's own, which its clients need, and Kubernetes', which only the autoscaler has. Pure.
+"""What authenticates in the Ray clusters. Pure.
+
+Tokens: Ray's own, which its clients need, and Kubernetes', which only the autoscaler has. Certificates: those that the
+frontends and replicas of a namespace show each other, if the settings ask for TLS.
 
 Ray runs code of sessions on the head, too: drivers of its Jobs API, and the tasks that build Serve applications. So the
 head's pod mounts no token of Kubernetes by itself. The autoscaler's container gets one from a projected volume.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
 from partita_api.meta import GROUP
 from partita_operator.engines.kuberay.comparison import ClusterSpec
+from partita_operator.engines.kuberay.worker_groups import WorkerGroup
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_runtime.serving.transport.tls_files import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, TlsFiles
 
 SECRET: Final = "partita-ray"
 """Name of the Secret that Partita makes in each namespace."""
@@ -44,6 +50,9 @@ _PROJECTED: Final = {
         ]
     },
 }
+
+_TLS_VOLUME: Final = "transport-tls"
+_TLS_DIRECTORY: Final = "/etc/partita/transport"
 
 RayService = Mapping[str, Any]
 
@@ -125,6 +134,38 @@ def with_token_for_autoscaler_only(cluster: ClusterSpec) -> dict[str, Any]:
 def mounts_token_everywhere(cluster: ClusterSpec) -> bool:
     """Whether the Ray cluster was made before only its autoscaler had a token."""
     return bool(cluster["headGroupSpec"]["template"]["spec"].get("automountServiceAccountToken", True))
+
+
+def tls_name(namespace: str) -> str:
+    """The DNS name in the certificates of the namespace's pods."""
+    return f"{SECRET}.{namespace}"
+
+
+def tls_files(namespace: str, settings: KubeRaySettings) -> TlsFiles | None:
+    """Where processes of the namespace find the certificate; None without TLS."""
+    return TlsFiles(directory=_TLS_DIRECTORY, name=tls_name(namespace)) if settings.transport_tls else None
+
+
+def with_certificate(group: WorkerGroup, settings: KubeRaySettings) -> WorkerGroup:
+    """The group, whose pods have the certificate if the settings ask for TLS, and else have none."""
+    template = group["template"]
+    (container,) = template["spec"]["containers"]
+    secret = settings.transport_tls_secret or SECRET
+    items = [{"key": file, "path": file} for file in (AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE)]
+    volume = {"name": _TLS_VOLUME, "secret": {"secretName": secret, "items": items}}
+    mount = {"name": _TLS_VOLUME, "mountPath": _TLS_DIRECTORY, "readOnly": True}
+    mounts = [*_without_certificate(container["volumeMounts"]), *([mount] if settings.transport_tls else [])]
+    spec = {
+        **template["spec"],
+        "containers": [{**container, "volumeMounts": mounts}],
+        "volumes": [*_without_certificate(template["spec"]["volumes"]), *([volume] if settings.transport_tls else [])],
+    }
+    return {**group, "template": {**template, "spec": spec}}
+
+
+def _without_certificate(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Volumes or mounts without the certificate's."""
+    return [entry for entry in entries if entry["name"] != _TLS_VOLUME]
 
 
 def _cluster(rayservice: RayService) -> ClusterSpec:

@@ -19,7 +19,7 @@ from partita_api.pool.ray_resource import shared_resource, template_digest, with
 from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
-from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
+from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token, tls_files
 from partita_operator.engines.kuberay.backend import reports_ports, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
@@ -153,10 +153,10 @@ class KubeRayEngine:
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
         template = spec.session.spec.pod_template
-        options = await with_monitoring_token(self._options_with(template), self._monitoring, spec.session.namespace)
-        target = rollout_target(spec, options)
+        namespace = spec.session.namespace
+        own = self._options_with(namespace, template)
+        target = rollout_target(spec, await with_monitoring_token(own, self._monitoring, namespace))
         key = target.session_key
-        namespace = _namespace(key)
         async with self._lock(namespace):
             found = await self._read(namespace)
             answer = await self._frontend_answer(found, key)
@@ -267,10 +267,11 @@ class KubeRayEngine:
         """Closes all connections except the Kubernetes client."""
         await asyncio.gather(self._frontends.close(), *(d.close() for d in self._dashboards.values()))
 
-    def _options_with(self, template: PodTemplate | None) -> ServingOptions:
+    def _options_with(self, namespace: str, template: PodTemplate | None) -> ServingOptions:
         """The options of a session with this pod template."""
         resource = with_digest(FRONTEND_RESOURCE, template_digest(template))
-        return self._options.model_copy(update={"frontend_resources": {resource: 1.0}})
+        tls = tls_files(namespace, self._settings)
+        return self._options.model_copy(update={"frontend_resources": {resource: 1.0}, "tls": tls})
 
     def _lock(self, namespace: str) -> asyncio.Lock:
         return self._changing.setdefault(namespace, asyncio.Lock())

@@ -1,4 +1,5 @@
-"""The Secret of a namespace's Ray clusters: their token, and the password of the Redis that keeps their heads' state.
+"""The Secret of a namespace's Ray clusters: their token, the certificate of TLS between their pods, and the password of
+the Redis that keeps their heads' state.
 
 Each is in the Secret only if the settings do not name a Secret that has it.
 """
@@ -6,9 +7,12 @@ Each is in the Secret only if the settings do not name a Secret that has it.
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from partita_operator.engines.kuberay.authentication import SECRET, TOKEN_KEY, RayToken
+from partita_operator.certificates.renewal import KEYS as TLS_KEYS
+from partita_operator.certificates.renewal import renewed
+from partita_operator.engines.kuberay.authentication import SECRET, TOKEN_KEY, RayToken, tls_name
 from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
 from partita_operator.engines.kuberay.rayservice_manifest import LABELS
 from partita_operator.kube.client import KubernetesClient
@@ -21,9 +25,9 @@ _READ_SECONDS: Final = 30.0
 """How long a content is used before it is read again."""
 _REMEDY: Final = (
     "Set kuberay.image of the chart, which adds the rights to the operator's role, or name existing Secrets in "
-    "kuberay.authSecret and kuberay.redisSecret."
+    "kuberay.authSecret, kuberay.redisSecret and kuberay.transportTlsSecret."
 )
-_KEYS: Final = (TOKEN_KEY, PASSWORD_KEY)
+_KEYS: Final = (TOKEN_KEY, PASSWORD_KEY, *TLS_KEYS)
 
 
 class RaySecrets:
@@ -46,11 +50,11 @@ class RaySecrets:
 
     async def ensure(self, namespace: str) -> RayToken | None:
         """The namespace's token, once its Secret has all that Ray clusters need."""
-        if self._is_needed and not self._is_complete(await self._read(namespace)):
+        if self._is_needed and not self._is_complete(namespace, await self._read(namespace)):
             self._known.pop(namespace, None)
             present = await self._read(namespace)
-            if not self._is_complete(present):
-                self._remember(namespace, await self._secrets.write(namespace, self._desired(present)))
+            if not self._is_complete(namespace, present):
+                self._remember(namespace, await self._secrets.write(namespace, self._desired(namespace, present)))
         return await self.token(namespace)
 
     async def remove(self, namespace: str, clusters: Sequence[Mapping[str, Any]]) -> None:
@@ -70,19 +74,23 @@ class RaySecrets:
 
     @property
     def _is_needed(self) -> bool:
-        return self._settings.generates_token or self._settings.shares_redis_password
+        settings = self._settings
+        return settings.generates_token or settings.shares_redis_password or settings.makes_certificates
 
-    def _is_complete(self, present: SecretContent) -> bool:
+    def _is_complete(self, namespace: str, present: SecretContent) -> bool:
         """Whether a Ray cluster that is made now finds all in it, and it stays."""
-        return self._desired(present).items() <= present.values.items() and not present.owners
+        return self._desired(namespace, present) == _ours(present) and not present.owners
 
-    def _desired(self, present: SecretContent) -> dict[str, str]:
+    def _desired(self, namespace: str, present: SecretContent) -> dict[str, str]:
         """All values of Partita: server-side apply would remove those that are left out."""
         desired = _ours(present)
         if self._settings.generates_token and not desired.get(TOKEN_KEY):
             desired[TOKEN_KEY] = secrets.token_urlsafe(_TOKEN_BYTES)
         if self._settings.shares_redis_password:
             desired[PASSWORD_KEY] = plain(self._settings.redis_password) or ""
+        if self._settings.makes_certificates:
+            others = {key: value for key, value in desired.items() if key not in TLS_KEYS}
+            desired = others | renewed(desired, tls_name(namespace), datetime.now(UTC))
         return desired
 
     async def _read(self, namespace: str) -> SecretContent:

@@ -12,6 +12,7 @@ from partita_operator.engines.kuberay.authentication import (
     may_wait_for_token,
     mounts_token_everywhere,
     with_authentication,
+    with_certificate,
     with_token_for_autoscaler_only,
 )
 from partita_operator.engines.kuberay.comparison import is_replaced
@@ -56,7 +57,7 @@ def rayservice(
     """
     apps = sorted(applications, key=lambda app: str(app["name"]))
     desired = [frontend_group(settings), *session_groups]
-    groups = merged(worker_groups(present), desired)
+    groups = [with_certificate(group, settings) for group in merged(worker_groups(present), desired)]
     cluster: dict[str, Any] = {
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {

@@ -1,6 +1,7 @@
 """The Ray clusters of engine Ray: the default one, and those that the platform offers by name."""
 
 import asyncio
+from typing import Final
 
 from partita_api.inferencesession import InferenceSession
 from partita_operator.engines.monitoring_tokens import MonitoringTokens
@@ -9,12 +10,22 @@ from partita_operator.settings.model import OperatorSettings
 from partita_operator.settings.section import plain
 from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.deploy.applications import ServingOptions
+from partita_runtime.serving.transport.tls_files import TlsFiles
+
+TLS_NAME: Final = "partita-ray"
+"""The DNS name in the certificates of nodes."""
 
 
 def serving_options(settings: OperatorSettings) -> ServingOptions:
     """How the processes of sessions run on any cluster."""
     runtime_env = with_policy(dict(settings.runtime_env), settings.models.policy)
     return ServingOptions(runtime_env=runtime_env, transport=settings.transport)
+
+
+def _with_tls(options: ServingOptions, directory: str) -> ServingOptions:
+    """The options on a cluster whose nodes have a certificate in this directory, if it is not empty."""
+    tls = TlsFiles(directory=directory, name=TLS_NAME) if directory else None
+    return options.model_copy(update={"tls": tls})
 
 
 class RayClusters:
@@ -29,7 +40,7 @@ class RayClusters:
                 plain(settings.ray.token),
                 settings.ray.serve_url,
                 port,
-                options,
+                _with_tls(options, settings.ray.transport_tls_directory),
                 monitoring=monitoring,
             )
             if settings.ray.address
@@ -41,7 +52,7 @@ class RayClusters:
                 plain(settings.ray.tokens.get(cluster.name)),
                 cluster.serve_url or None,
                 port,
-                options,
+                _with_tls(options, cluster.transport_tls_directory),
                 cluster.admits,
                 monitoring,
             )

@@ -3,14 +3,16 @@
 import copy
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from pydantic import SecretStr
+from tests.docs.pages import pasted
 from tests.operator.chart.charts import rendered
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
 from tests.operator.engines.serve_model import stage_config
@@ -20,6 +22,13 @@ from tests.runtime.serving.plans import application
 from partita_api.pod.template import PodTemplate
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.kubeconfig import write_kubeconfig
+from partita_operator.certificates.renewal import (
+    NEXT_CERTIFICATE,
+    NEXT_KEY,
+    RENEWED_AFTER,
+    TRUSTED_BEFORE_USE,
+    renewed,
+)
 from partita_operator.engines.kuberay.authentication import (
     REPLACE_FOR_TOKEN,
     REQUEST_ANNOTATION,
@@ -27,6 +36,7 @@ from partita_operator.engines.kuberay.authentication import (
     TOKEN_KEY,
     RayToken,
     authenticates,
+    tls_name,
 )
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.fault_tolerance import PASSWORD_KEY
@@ -41,6 +51,7 @@ from partita_operator.kube.resources import SecretResource
 from partita_operator.pod_templates.session_pool import session_pool
 from partita_operator.ports import EngineUnavailableError, ServingSpec, StageTarget
 from partita_operator.settings.kuberay import KubeRaySettings, RayAuthentication
+from partita_runtime.serving.transport.tls_files import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE
 
 pytestmark = pytest.mark.apiserver
 
@@ -145,6 +156,61 @@ async def test_a_changed_password_replaces_the_old_one_and_the_token_stays(
     without = WITH_REDIS.model_copy(update={"authentication": RayAuthentication.DISABLED})
     await RaySecrets(operator, without).ensure(namespace.namespace)
     assert decoded(namespace) == {PASSWORD_KEY: "one", TOKEN_KEY: token.value}, "pods that still run have the token"
+
+
+def older(values: Mapping[str, str], namespace: Kubectl, *ages: timedelta) -> dict[str, str]:
+    """Values with a certificate that was renewed so long ago, for each age."""
+    certificate: dict[str, str] = {}
+    for age in ages:
+        certificate = renewed(certificate, tls_name(namespace.namespace), datetime.now(UTC) - age)
+    return {**values, **certificate}
+
+
+async def test_the_certificate_is_in_the_secret_and_is_renewed(operator: KubernetesClient, namespace: Kubectl) -> None:
+    settings = SETTINGS.model_copy(update={"transport_tls": True})
+
+    async def after(values: Mapping[str, str]) -> dict[str, str]:
+        """What an operator makes of these values."""
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}, "stringData": values}
+        namespace.apply(secret)
+        await RaySecrets(operator, settings).ensure(namespace.namespace)
+        return decoded(namespace)
+
+    token = await RaySecrets(operator, settings).ensure(namespace.namespace)
+    made = decoded(namespace)
+    assert set(made) == {TOKEN_KEY, AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE}
+    assert token is not None
+    assert made[TOKEN_KEY] == token.value
+    assert await after(made) == made
+
+    due = older(made, namespace, RENEWED_AFTER)
+    prepared = await after(due)
+    assert prepared[CERTIFICATE_FILE] == due[CERTIFICATE_FILE]
+    assert prepared[AUTHORITIES_FILE].startswith(due[AUTHORITIES_FILE])
+    assert set(prepared) == {*made, NEXT_CERTIFICATE, NEXT_KEY}
+
+    waiting = older(made, namespace, RENEWED_AFTER + TRUSTED_BEFORE_USE, TRUSTED_BEFORE_USE)
+    used = await after(waiting)
+    assert used[CERTIFICATE_FILE] == waiting[NEXT_CERTIFICATE]
+    assert used[TOKEN_KEY] == token.value
+    assert used[AUTHORITIES_FILE] == waiting[AUTHORITIES_FILE]
+
+
+async def test_the_proposed_command_replaces_a_certificate_whose_key_has_leaked(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    settings = SETTINGS.model_copy(update={"transport_tls": True})
+    token = await RaySecrets(operator, settings).ensure(namespace.namespace)
+    leaked = decoded(namespace)
+    (command,) = pasted("docs/tasks/transport-tls.md")
+    namespace.paste(command.replace("NAMESPACE", namespace.namespace))
+
+    assert await RaySecrets(operator, settings).ensure(namespace.namespace) == token
+
+    made = decoded(namespace)
+    assert made.keys() == leaked.keys()
+    assert made[KEY_FILE] != leaked[KEY_FILE]
+    assert leaked[AUTHORITIES_FILE] not in made[AUTHORITIES_FILE]
 
 
 async def test_a_secret_that_is_complete_is_not_written(operator: KubernetesClient, namespace: Kubectl) -> None:
