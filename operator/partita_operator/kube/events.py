@@ -12,6 +12,7 @@ from partita_operator.kube.resources import EventResource
 from partita_operator.kube.retries import retried
 from partita_operator.kube.writes import Owner
 from partita_operator.reconcile.actions import Event
+from partita_runtime.logs import one_line
 
 MAX_MESSAGE: Final = 1024
 _CLUSTER_EVENTS: Final = "default"
@@ -38,7 +39,7 @@ async def publish(client: KubernetesClient, owner: Owner, event: Event, now: dat
         },
         "type": str(event.type),
         "reason": event.reason,
-        "message": event.message[:MAX_MESSAGE],
+        "message": one_line(event.message)[:MAX_MESSAGE],
         "source": {"component": FIELD_MANAGER},
         "reportingComponent": FIELD_MANAGER,
         "firstTimestamp": timestamp,
