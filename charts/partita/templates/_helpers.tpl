@@ -78,7 +78,7 @@ app.kubernetes.io/component: redis
 {{- $kuberay := omit .Values.kuberay "tokenSecret" "redisPasswordSecret" -}}
 {{- $_ := set $config "kuberay" (set $kuberay "redisAddress" (include "partita.redisAddress" .)) -}}
 {{- $_ := set $config "metrics" (pick .Values.metrics "port") -}}
-{{- $_ := set $config "admission" (pick .Values.admission "enabled" "port") -}}
+{{- $_ := set $config "admission" (pick .Values.admission "enabled" "port" "clientCa") -}}
 {{- $config | toYaml -}}
 {{- end -}}
 

@@ -93,8 +93,8 @@ def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
     if any(pool.spec.quota(namespace) != 0 for pool in selected.values()):
         return ""
     return (
-        f"{Reason.QUOTA_EXCEEDED}: The quota of namespace {namespace} is 0 accelerators in each selected pool "
-        f"({', '.join(selected)}). Select other pools, or raise spec.quotas of one of these GPUPools."
+        f"{Reason.QUOTA_EXCEEDED}: The quota of namespace {namespace} is 0 accelerators in each selected GPUPool. "
+        "Select other pools, or raise spec.quotas of one of these."
     )
 
 

@@ -126,6 +126,12 @@ class AdmissionSettings(Section):
         default=False, description="Serve the admission webhook. The API server must reach the operator's pod."
     )
     port: Port = Field(default=9443, description="Port of the admission webhook.")
+    client_ca: str = Field(
+        default="",
+        pattern=r"^(-----BEGIN CERTIFICATE-----\n[^\x00]*)?$",
+        description="Certificates (PEM) of the authority of the API server's client certificate. The webhook answers "
+        "only clients that have one. Empty: all clients. API servers have none without an AdmissionConfiguration.",
+    )
     certificate_directory: Annotated[Path, SetByChart()] = Field(
         default=Path("/certificates"), description="Directory with tls.crt and tls.key of the admission webhook."
     )

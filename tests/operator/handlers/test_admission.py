@@ -104,7 +104,7 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
         assert not await refused(session("traffic")), "the webhook knows the new pool at once"
 
         cases: list[tuple[Json, str]] = [
-            (session("lost", pools=["fats"]), "spec.pools names fats, but the cluster's GPUPools are: fast. Create"),
+            (session("lost", pools=["fats"]), "spec.pools names fats, but the cluster has no GPUPool of this name."),
             (session("lost", poolSelector={"matchLabels": {"tier": "gold"}}), "No GPUPool has the labels tier=gold"),
             (session("traffic", pools=["fats"]), "PoolNotFound"),
             (session("a" * 60), "at most 54 characters"),

@@ -30,7 +30,7 @@ def cluster(*pools: GPUPool) -> SimulatedCluster:
     ("builder", "want"),
     [
         pytest.param(TRAFFIC, "", id="nothing wrong"),
-        pytest.param(TRAFFIC.with_spec(pools=("fats",)), "fats, but the cluster's GPUPools are: fast, slow", id="pool"),
+        pytest.param(TRAFFIC.with_spec(pools=("fats",)), "fats, but the cluster has no GPUPool of this", id="pool"),
         pytest.param(
             TRAFFIC.with_spec(pool_selector={"match_labels": {"tier": "gold"}}),
             "No GPUPool has the labels tier=gold",
@@ -61,6 +61,14 @@ def test_a_forbidden_pod_template_is_refused() -> None:
     template = PodTemplate(service_account_name="admin")
     verdict = judge_session(TRAFFIC.with_spec(pod_template=template).build(), "", cluster().cluster(), KUBERAY)
     assert verdict.refusal.startswith("ForbiddenPodTemplate: spec.podTemplate.serviceAccountName names admin")
+
+
+def test_refusals_of_sessions_name_no_pool_that_the_session_does_not() -> None:
+    present = cluster(pool("secret-a").build(), pool("secret-b").build()).cluster()
+    for builder in (TRAFFIC.with_spec(pools=("fats",)), TRAFFIC.with_spec(pool_selector={"match_labels": {"a": "b"}})):
+        refusal = judge_session(builder.build(), "", present, OperatorSettings()).refusal
+        assert refusal
+        assert "secret" not in refusal
 
 
 def test_a_public_address_that_is_not_allowed_is_a_warning() -> None:

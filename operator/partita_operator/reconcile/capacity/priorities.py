@@ -101,16 +101,21 @@ def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Clus
 
 
 def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
-    """The sessions of higher priority and what they have of the pools."""
+    """The sessions of higher priority and what they have of the pools, without names from other namespaces."""
     names = sorted(pools)
     above = {a.rank: a for pool in names for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
     found = [
-        f"{other.key} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
+        f"{_visible_name(other.key, session)} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
         for _, other in sorted(above.items())
         for pool in names
         if other.claimed.get(pool, 0) > 0
     ]
     return listed(found)
+
+
+def _visible_name(key: str, reader: InferenceSession) -> str:
+    is_own = key.partition("/")[0] == reader.key.partition("/")[0]
+    return key if is_own else "a session of another namespace"
 
 
 def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:

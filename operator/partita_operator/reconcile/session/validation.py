@@ -97,19 +97,16 @@ def _template_conflict(session: InferenceSession, cluster: Cluster) -> SpecProbl
 
 def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
     spec, pools = session.spec, cluster.pools
-    known = ", ".join(sorted(pools)) or "none"
     if unknown := [name for name in spec.pools if name not in pools]:
         return SpecProblem(
             Reason.POOL_NOT_FOUND,
-            f"spec.pools names {_list(unknown)}, but the cluster's GPUPools are: {known}. "
-            "Create the pool or correct the name.",
+            f"spec.pools names {_list(unknown)}, but the cluster has no GPUPool of this name. Correct the name, or "
+            "create the pool.",
         )
     selected = selected_pools(session, pools)
     if not selected:
         what = "exists" if spec.pool_selector.is_empty else f"has the labels {spec.pool_selector} of spec.poolSelector"
-        return SpecProblem(
-            Reason.NO_POOL_SELECTED, f"No GPUPool {what}. The cluster's GPUPools are: {known}. Create or label one."
-        )
+        return SpecProblem(Reason.NO_POOL_SELECTED, f"No GPUPool {what}. Create or label one, or change the session.")
     if unreadable := [name for name in selected if name in cluster.unreadable]:
         return SpecProblem(
             Reason.INVALID_POOL,

@@ -139,7 +139,7 @@ READY = ("True", "Serving")
             lambda: after(5, cluster(DETECTOR.with_spec(pools=("fast", "h100")))),
             ("False", "PoolNotFound"),
             "Stalled",
-            "h100, but the cluster's GPUPools are: fast, slow",
+            "h100, but the cluster has no GPUPool of this name",
             id="unknown pool",
         ),
         pytest.param(
