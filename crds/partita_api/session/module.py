@@ -1,10 +1,11 @@
 """The modules of an application, models and CPU functions between them, and the edges of its DAG."""
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
+from partita_api.fields.arguments import BOUNDS, Arguments
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import NAME_PATTERN, Rule, SpecModel
 
@@ -101,8 +102,9 @@ class ModelSource(SpecModel):
         pattern=ENTRYPOINT_PATTERN,
         description="Python callable that returns a torch.nn.Module, such as partita_models.vision:detector.",
     )
-    kwargs: dict[str, Any] = Field(
-        default={}, max_length=64, description="Keyword arguments for the entrypoint (JSON values)."
+    kwargs: Arguments = Field(
+        default={},
+        description=f"Keyword arguments for the entrypoint (JSON values): {BOUNDS}.",
     )
     file: str | None = Field(
         default=None,
@@ -128,7 +130,7 @@ class FunctionSource(SpecModel):
     entrypoint: str = Field(
         max_length=253, pattern=ENTRYPOINT_PATTERN, description="Python callable, such as examples.traffic:crop."
     )
-    kwargs: dict[str, Any] = Field(default={}, max_length=64, description="Keyword arguments (JSON values).")
+    kwargs: Arguments = Field(default={}, description=f"Keyword arguments (JSON values): {BOUNDS}.")
     max_millis: int = Field(
         default=10, ge=0, le=60_000, description="Milliseconds of the SLO that are reserved for one call."
     )

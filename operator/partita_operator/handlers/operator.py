@@ -10,6 +10,7 @@ from typing import Any, Final
 from partita_operator.handlers.admission import Admission
 from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership, LeadershipLostError
+from partita_operator.handlers.lease import LeaseStore
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
 from partita_operator.handlers.plan_searches import PlanSearches
@@ -20,7 +21,6 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection, load_config
 from partita_operator.kube.exposure.prerequisites import Prerequisites
 from partita_operator.kube.exposure.session_objects import SessionObjects, public_kinds
-from partita_operator.kube.lease import LeaseStore
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
@@ -166,7 +166,7 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
         admission = Admission(context.cache, settings, context.metrics.reviewed)
         certificates = settings.admission.certificate_directory
         context.metrics.watch_certificate(certificates / "tls.crt")
-        webhook = Webhook(settings.admission.port, certificates, admission.review)
+        webhook = Webhook(settings.admission.port, certificates, admission.review, settings.admission.client_ca)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watch(connection, events.handle, settings.health.port, webhook, settings.namespaces))
@@ -211,8 +211,8 @@ async def _pass(key: Key, context: Context) -> float | None:
 
 
 async def _process(kind: Kind, name: str, context: Context) -> float | None:
-    context.metrics.show(context.cache.cluster())
     try:
+        context.metrics.show(context.cache.cluster())
         with context.metrics.reconciling(str(kind)):
             if kind is Kind.SESSION:
                 return await process_session(name, context)

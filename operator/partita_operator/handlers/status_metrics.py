@@ -52,6 +52,16 @@ class StatusCollector(Collector):
         cluster = self._cluster
         yield from _of_sessions(cluster, dict(self._measured))
         yield from _of_pools(cluster)
+        yield _unreadable(cluster)
+
+
+def _unreadable(cluster: Cluster | None) -> Metric:
+    names = cluster.unreadable if cluster is not None else {}
+    sessions = sum("/" in name for name in names)
+    gauge = GaugeMetricFamily("partita_unreadable_objects", "Objects whose spec is invalid.", labels=("kind",))
+    gauge.add_metric(("InferenceSession",), sessions)
+    gauge.add_metric(("GPUPool",), len(names) - sessions)
+    return gauge
 
 
 def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> Iterator[Metric]:

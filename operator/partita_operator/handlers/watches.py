@@ -6,6 +6,7 @@ so it runs with a separate loop in a separate thread.
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ import kopf
 
 from partita_api.meta import GROUP, VERSION
 from partita_operator.kube.cache import Kind
-from partita_operator.kube.connection import Connection, kopf_connection
+from partita_operator.kube.client import PAGE_SIZE
+from partita_operator.kube.connection import Connection, kopf_connection, kopf_session
 from partita_operator.reconcile.admission import Verdict
 
 logger = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class Webhook:
     certificates: Path
     """Directory with tls.crt and tls.key; read again when they change."""
     review: OnManifest
+    client_ca: str = ""
+    """PEM of the authority of the clients' certificates; empty: clients need none."""
 
 
 class Backoffs:
@@ -159,10 +163,16 @@ async def _cancel_what_remains(ends: asyncio.Event, before: Collection[asyncio.T
 
 def _registry(connection: Connection, report: OnEvent) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+    last: kopf.ConnectionInfo | None = None
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await kopf_connection(connection)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        nonlocal last
+        info = await kopf_connection(connection)
+        if info == last:
+            await asyncio.sleep(RESTART_S)  # the API server has refused these credentials, and kopf asks again at once
+        last = info
+        return kopf_session(info)
 
     def handler(kind: Kind) -> Callable[..., Awaitable[None]]:
         async def handle(event: kopf.RawEvent, **_: Any) -> None:
@@ -192,6 +202,23 @@ def _add_webhook(registry: kopf.OperatorRegistry, review: OnManifest) -> None:
         )(handler(kind))
 
 
+class _NoRecords(kopf.DiffBaseStorage):
+    """No copies of earlier states: only handlers of kopf's higher level need them.
+
+    kopf's own records are annotations, so everyone who may change an object could write ones that kopf cannot read.
+    """
+
+    def build(self, **_: Any) -> Any:
+        """No state."""
+        return {}
+
+    def fetch(self, **_: Any) -> None:
+        """No earlier state."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is kept."""
+
+
 def _settings(webhook: Webhook | None) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     if webhook is not None:
@@ -200,10 +227,14 @@ def _settings(webhook: Webhook | None) -> kopf.OperatorSettings:
             port=webhook.port,
             certfile=webhook.certificates / "tls.crt",
             pkeyfile=webhook.certificates / "tls.key",
+            verify_mode=ssl.CERT_REQUIRED if webhook.client_ca else None,
+            verify_cadata=webhook.client_ca or None,
         )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # the definitions exist, since they have been listed; this saves permissions
+    settings.persistence.diffbase_storage = _NoRecords()
     settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.chunk_size = PAGE_SIZE
     settings.networking.request_timeout = 30.0
     settings.networking.error_backoffs = Backoffs()
     return settings

@@ -4,7 +4,8 @@ The operator's own writes are added at once: a pass sees the writes of the pass 
 watch missed.
 """
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -72,21 +73,27 @@ class ClusterCache:
         self._cluster = Cluster()
         self._gone: dict[Key, str] = {}
         """The uids of the objects deleted since the last list request began."""
+        self._listing = asyncio.Lock()
+        """Held during a list request."""
 
-    async def refresh(self) -> None:
-        """List everything again. Raises ApiServerUnavailableError and KindMissingError.
+    async def refresh(self, kinds: Iterable[Kind] = tuple(Kind)) -> None:
+        """List the objects of these kinds again. Raises ApiServerUnavailableError and KindMissingError.
 
         A creation, change or deletion that arrives during a list request is newer than its answer.
         """
-        for kind in _RESOURCES:
-            before, self._gone = dict(self._raw), {}
-            listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, kind))}
-            for key, raw in before.items():
-                if key[0] is kind and key not in listed and self._raw.get(key) is raw:
-                    self.forget(key)
-            for key, raw in listed.items():
-                if self._gone.get(key) != raw["metadata"].get("uid", ""):
-                    self.put(kind, raw)
+        async with self._listing:
+            for kind in kinds:
+                await self._refresh(kind)
+
+    async def _refresh(self, kind: Kind) -> None:
+        before, self._gone = dict(self._raw), {}
+        listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, kind))}
+        for key, raw in before.items():
+            if key[0] is kind and key not in listed and self._raw.get(key) is raw:
+                self.forget(key)
+        for key, raw in listed.items():
+            if self._gone.get(key) != raw["metadata"].get("uid", ""):
+                self.put(kind, raw)
 
     def put(self, kind: Kind, raw: Document) -> None:
         """Add or update an object, unless a newer version of it is known."""
@@ -94,7 +101,7 @@ class ClusterCache:
         known = self._raw.get(key)
         if known is not None and not _is_newer(raw, known):
             return
-        self._raw[key] = raw
+        self._raw[key] = _without_managers(raw)
         self._changed.add(key)
 
     def forget(self, key: Key) -> None:
@@ -167,6 +174,12 @@ def _current_plan(raw: Document) -> str:
     """namespace/name of a session's current plan."""
     active = (raw.get("status") or {}).get("currentPlan") or {}
     return f"{raw['metadata']['namespace']}/{active.get('name')}"
+
+
+def _without_managers(raw: Document) -> Document:
+    """The object without metadata.managedFields, which can be larger than the rest and which nobody reads."""
+    meta = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+    return {**raw, "metadata": meta}
 
 
 def _is_newer(raw: Document, known: Document) -> bool:

@@ -4,7 +4,6 @@ The generated API classes are not imported: see docs/internals/reconciling.md fo
 in resources.py, which saves the dynamic client's discovery requests and its cache file.
 """
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
@@ -17,13 +16,14 @@ from kubernetes.aio.dynamic.exceptions import UnauthorizedError
 from kubernetes.aio.watch import Watch
 
 from partita_api.meta import FIELD_MANAGER
+from partita_operator.kube.bodies.decoding import decoded
 from partita_operator.kube.connection import Connection, NoClusterError
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, api_error
 
 Document = dict[str, Any]
 
-PAGE_SIZE: Final = 500
-"""Objects in one answer to a list request."""
+PAGE_SIZE: Final = 100
+"""Objects in one answer to a list request. One object can have some megabytes."""
 WATCH_SECONDS: Final = 300.0
 """How long one watch request lasts. The next one continues where it ended, so a dead connection is noticed by then."""
 _CONNECT_SECONDS: Final = 10.0
@@ -216,7 +216,7 @@ class KubernetesClient:
     async def _document(self, verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Document:
         raw = await self._read(verb, *arguments, **options)
         try:
-            found: Document = json.loads(raw)
+            found: Document = decoded(raw)
         except ValueError as error:
             raise ApiUnreachableError(f"The answer is not JSON: {raw[:200]!r}") from error
         return found

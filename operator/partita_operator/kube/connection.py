@@ -8,9 +8,12 @@ from typing import Final
 
 import kopf
 import yaml
+from aiohttp import ClientSession, TCPConnector
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
+
+from partita_operator.kube.bodies.responses import ShallowResponse
 
 _BEARER_TOKEN: Final = "BearerToken"
 """The official configuration's name for the Authorization header."""
@@ -60,6 +63,7 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Co
     Without a kubeconfig: the pod's account, else $KUBECONFIG, else ~/.kube/config. Raises NoClusterError.
     """
     configuration = Configuration()
+    configuration.client_session_kwargs = {"response_class": ShallowResponse}
     try:
         if kubeconfig is None and context is None and _is_pod():
             load_incluster_config(configuration)
@@ -94,6 +98,17 @@ async def kopf_connection(connection: Connection) -> kopf.ConnectionInfo:
         default_namespace=fresh.namespace,
         proxy_url=configuration.proxy,
     )
+
+
+def kopf_session(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+    """Connections for kopf, as it makes them itself, that read deep objects. Call it in kopf's event loop."""
+    session = ClientSession(
+        connector=TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        response_class=ShallowResponse,
+    )
+    return kopf.AiohttpSession(server=info.server, default_namespace=info.default_namespace, aiohttp_session=session)
 
 
 def _any_exists(paths: str) -> bool:

@@ -16,6 +16,10 @@ Document = Mapping[str, Any]
 ALL_NAMESPACES: Final = ""
 """Stands for all of them in a list request."""
 S = TypeVar("S", bound=BaseModel)
+_LISTED_PROBLEMS: Final = 8
+"""Most problems of a spec that a message lists."""
+_LONGEST_PROBLEM: Final = 300
+"""Characters of each. A problem names its field, and the keys of maps are of any length."""
 
 
 def install_crds(flags: str = "") -> str:
@@ -97,19 +101,14 @@ def read_pool(raw: Document) -> tuple[GPUPool, str]:
 
     The API server accepts what neither a schema nor a CEL rule can express.
     """
-    try:
-        spec, complaint = GPUPoolSpec.model_validate(raw.get("spec")), ""
-    except ValidationError as error:
-        spec, complaint = GPUPoolSpec(), _complaint(error)
-    return GPUPool(metadata=_metadata(raw), spec=spec, status=_status(raw, GPUPoolStatus)), complaint
+    spec, complaint = _spec(raw, GPUPoolSpec)
+    return GPUPool(metadata=_metadata(raw), spec=spec or GPUPoolSpec(), status=_status(raw, GPUPoolStatus)), complaint
 
 
 def read_session(raw: Document, recorded: str | None) -> tuple[InferenceSession, str]:
     """A session, and why its spec is unusable, else an empty text. `recorded` replaces an unusable spec."""
-    try:
-        spec, complaint = InferenceSessionSpec.model_validate(raw.get("spec")), ""
-    except ValidationError as error:
-        spec, complaint = _recorded(recorded), _complaint(error)
+    spec, complaint = _spec(raw, InferenceSessionSpec)
+    spec = spec or _recorded(recorded)
     return InferenceSession(metadata=_metadata(raw), spec=spec, status=_status(raw, InferenceSessionStatus)), complaint
 
 
@@ -117,7 +116,7 @@ def read_plan(raw: Document) -> PipelinePlan | None:
     """A plan; None if it cannot be parsed, for example one of another version of Partita."""
     try:
         return PipelinePlan.model_validate(raw)
-    except ValidationError:
+    except Exception:
         return None
 
 
@@ -132,10 +131,20 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
+def _spec(raw: Document, model: type[S]) -> tuple[S | None, str]:
+    """The spec, or why it is unusable. Whatever is in it, other objects are not affected."""
+    try:
+        return model.model_validate(raw.get("spec")), ""
+    except ValidationError as error:
+        return None, _complaint(error)
+    except Exception as error:
+        return None, f"Partita cannot read the spec, because of a {type(error).__name__}. Report it as a bug."
+
+
 def _recorded(spec: str | None) -> InferenceSessionSpec:
     try:
         return InferenceSessionSpec.model_validate_json(spec or "")
-    except ValidationError:
+    except Exception:
         return _NO_SPEC
 
 
@@ -147,10 +156,11 @@ def _status(raw: Document, model: type[S]) -> S:
     """The status; an empty one if it cannot be parsed. The next pass writes all of it again."""
     try:
         return model.model_validate(raw.get("status") or {})
-    except ValidationError:
+    except Exception:
         return model()
 
 
 def _complaint(error: ValidationError) -> str:
-    lines = [line.strip() for line in explain(error).splitlines()]
-    return f"The spec is wrong: {'; '.join(lines)}"
+    lines = [line.strip()[:_LONGEST_PROBLEM] for line in explain(error).splitlines()]
+    more = f" and {len(lines) - _LISTED_PROBLEMS} more" if len(lines) > _LISTED_PROBLEMS else ""
+    return f"The spec is wrong: {'; '.join(lines[:_LISTED_PROBLEMS])}{more}"

@@ -63,7 +63,7 @@ def test_the_api_server_sends_pools_and_sessions_to_the_operator() -> None:
     (container,) = pod["spec"]["containers"]
     assert {"name": "admission", "containerPort": 9443, "protocol": "TCP"} in container["ports"]
     assert service["spec"]["ports"][0]["targetPort"] == "admission"
-    assert admission_settings(ON) == {"enabled": True, "port": 9443}
+    assert admission_settings(ON) == {"clientCa": "", "enabled": True, "port": 9443}
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
     directory = str(AdmissionSettings().certificate_directory)
     assert mounts["certificates"] == {"name": "certificates", "mountPath": directory, "readOnly": True}

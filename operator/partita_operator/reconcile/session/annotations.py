@@ -48,7 +48,7 @@ def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     asked = session.metadata.annotations.get(ROLLBACK_ANNOTATION, "")
     if not asked:
         return Rollback()
-    matched = re.fullmatch(r"([^@\s]+)@(\d+)", asked)
+    matched = re.fullmatch(r"([^@\s]+)@([0-9]{1,18})", asked)
     if matched is None:
         example = rollback_annotation(f"{session.metadata.name}-0123abcd", session.metadata.generation)
         return Rollback(

@@ -30,6 +30,8 @@ class FailingServer:
 
     cluster: Cluster = field(default_factory=Cluster)
     is_failing: bool = False
+    refusals: int = 0
+    """How many more requests it refuses for their token."""
     pools_failed: asyncio.Event = field(default_factory=asyncio.Event)
     sessions_failed: asyncio.Event = field(default_factory=asyncio.Event)
     _streams: set[web.Request] = field(default_factory=set)
@@ -65,6 +67,9 @@ class FailingServer:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self.refusals > 0:
+            self.refusals -= 1
+            return web.json_response({"kind": "Status", "code": 401}, status=HTTPStatus.UNAUTHORIZED)
         if "watch" not in request.query:
             return await handler(request)
         if self.is_failing and request.path.endswith("inferencesessions"):
@@ -116,3 +121,31 @@ async def test_watches_begin_again_after_one_failed_while_another_waits_for_its_
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+
+
+async def test_credentials_that_the_api_server_refuses_are_tried_again_after_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "RESTART_S", 0.0123)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float, *arguments: Any) -> Any:
+        pauses.append(seconds)
+        return await sleep(seconds, *arguments)
+
+    monkeypatch.setattr(asyncio, "sleep", record)
+    seen = asyncio.Event()
+    server, refusals = FailingServer(), 30
+    server.cluster.pool("fast")
+    async with server.kubeconfig(tmp_path) as kubeconfig:
+        connection = await load_config(kubeconfig)
+        server.refusals = refusals
+        watching = asyncio.create_task(watches.watch(connection, lambda *_: seen.set(), *free_ports(1)))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await seen.wait()
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+    kinds = 3
+    assert pauses.count(watches.RESTART_S) >= refusals // kinds - 1

@@ -1,0 +1,1 @@
+"""Bodies of answers of the API server, whatever others put into its objects. May import no other folder."""

@@ -1,0 +1,174 @@
+"""One object must not stop the operator, whatever the API server lets its author write."""
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests import patience
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
+from tests.patience import PATIENCE_SECONDS
+from tests.security.hostile_objects import DEEPEST, hostile_sessions, maps, with_arguments
+
+from partita_api.inferencesession import InferenceSessionStatus
+from partita_devtools.machine.certificates import create_authority, issue_server_certificate
+from partita_devtools.machine.ports import free_ports
+from partita_operator.handlers import passes, watches
+from partita_operator.handlers.operator import WORKERS
+from partita_operator.handlers.watches import WEBHOOK_PATH, Webhook
+from partita_operator.kube.cache import Kind
+from partita_operator.kube.connection import load_config
+from partita_operator.reconcile.actions import Decision
+from partita_operator.reconcile.admission import Verdict
+from partita_operator.reconcile.session.reconciler import reconcile_session
+from partita_operator.reconcile.world import SessionWorld
+
+pytestmark = pytest.mark.apiserver
+
+
+async def create(namespace: Kubectl, text: str) -> None:
+    """Create an object from JSON text. Server-side, because `apply` would record it in an annotation as well."""
+    await asyncio.to_thread(namespace, "create", "-f", "-", stdin=text)
+
+
+def ready(namespace: Kubectl, name: str) -> str:
+    """Reason and message of a session's condition. The whole object may be too deep for Python's decoder."""
+    found = '{.status.conditions[?(@.type=="Ready")]'
+    return namespace("get", "isess", name, "-o", f"jsonpath={found}.reason}}: {found}.message}}").removeprefix(": ")
+
+
+def unreadable(operators: Operators) -> float:
+    """How many sessions the running operator reports as unreadable."""
+    metrics = httpx.get(f"http://127.0.0.1:{operators.settings.metrics.port}/metrics", trust_env=False).text
+    (line,) = [m for m in metrics.splitlines() if m.startswith('partita_unreadable_objects{kind="InferenceSession"}')]
+    return float(line.split()[-1])
+
+
+async def test_sessions_beyond_every_bound_stop_no_other_session(namespace: Kubectl, operators: Operators) -> None:
+    present, created = hostile_sessions("present"), hostile_sessions("created")
+    for text in present.values():
+        await create(namespace, text)
+    await asyncio.to_thread(namespace.apply, pool("fast"), session("traffic"))
+    async with operators.running():
+        await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
+        for text in created.values():
+            await create(namespace, text)
+        hostile = {**present, **created}
+        for name in hostile:
+            said = await eventually(partial(ready, namespace, name), bool)
+            assert said.startswith("InvalidSpec: The spec is wrong: modules.0.model.kwargs: at most"), name
+        await eventually(partial(unreadable, operators), lambda count: count == len(hostile))
+
+        await namespace.wait("delete", "isess", *hostile)
+        await asyncio.to_thread(namespace.apply, session("later"))
+        await eventually(lambda: namespace.get("isess", "later"), lambda s: reason(s) == ("True", "Serving"))
+        await eventually(partial(unreadable, operators), lambda count: count == 0)
+        await namespace.wait("delete", "isess", "traffic", "later")
+
+
+async def test_watches_report_what_is_nested_too_deeply_and_what_follows(namespace: Kubectl) -> None:
+    seen: dict[str, Any] = {}
+    noticed = asyncio.Event()
+
+    def on_event(kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
+        if kind is Kind.SESSION and raw["metadata"]["namespace"] == namespace.namespace:
+            seen[raw["metadata"]["name"]] = type
+            noticed.set()
+
+    async def until(name: str, *types: str | None) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while seen.get(name, "") not in types:
+                noticed.clear()
+                await noticed.wait()
+
+    await create(namespace, with_arguments("listed", maps(DEEPEST)))
+    garbage = {"kopf.zalando.org/last-handled-configuration": "{", "kopf.zalando.org/on-inferencesessions": "["}
+    annotated = session("annotated")
+    annotated["metadata"]["annotations"] = garbage
+    await asyncio.to_thread(namespace.apply, annotated)
+    watching = asyncio.create_task(watches.watch(await load_config(namespace.kubeconfig), on_event, *free_ports(1)))
+    try:
+        await until("listed", None)
+        await until("annotated", None)
+        await create(namespace, with_arguments("added", maps(DEEPEST)))
+        await until("added", "ADDED", "MODIFIED")
+        await namespace.wait("delete", "isess", "listed", "added", "annotated")
+        for name in ("listed", "added", "annotated"):
+            await until(name, "DELETED")
+        await asyncio.to_thread(namespace.apply, session("after"))
+        await until("after", "ADDED", "MODIFIED")
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def test_a_pass_that_fails_unexpectedly_stops_no_other_pass(
+    namespace: Kubectl, operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+
+    def reconcile(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
+        if world.session.metadata.name.startswith("broken"):
+            failed.append(world.session.metadata.name)
+            raise ZeroDivisionError("a mistake in Partita")
+        return reconcile_session(world, now)
+
+    monkeypatch.setattr(passes, "reconcile_session", reconcile)
+    broken = [f"broken-{number}" for number in range(2 * WORKERS)]
+    await asyncio.to_thread(namespace.apply, pool("fast"), *(session(name) for name in broken))
+    async with operators.running():
+        await eventually(lambda: set(failed), lambda names: names == set(broken))
+        await asyncio.to_thread(namespace.apply, session("traffic"))
+        await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
+        await eventually(lambda: len(failed), lambda count: count > len(broken))
+        await namespace.wait("delete", "isess", "traffic")
+
+
+async def test_the_webhook_answers_only_clients_with_a_certificate_if_it_needs_one(
+    namespace: Kubectl, tmp_path: Path
+) -> None:
+    """The kubeconfig's own certificate is one of the authority, and so identifies a client."""
+    serving = create_authority(tmp_path)
+    issue_server_certificate(serving, tmp_path, "tls")
+    connection = await load_config(namespace.kubeconfig)
+    authority = await asyncio.to_thread(Path(connection.configuration.ssl_ca_cert).read_text)
+    health, port = free_ports(2)
+
+    async def allow(*_: object) -> Verdict:
+        return Verdict()
+
+    anonymous, identified = (ssl.create_default_context(cafile=str(serving.certificate)) for _ in range(2))
+    identified.load_cert_chain(connection.configuration.cert_file, connection.configuration.key_file)
+    webhook = Webhook(port, tmp_path, allow, client_ca=authority)
+    watching = asyncio.create_task(watches.watch(connection, lambda *_: None, health, webhook))
+    try:
+        await asyncio.to_thread(patience.eventually, lambda: is_open(port))
+        url = f"https://localhost:{port}/{WEBHOOK_PATH}"
+        async with httpx.AsyncClient(verify=identified, trust_env=False) as client:
+            deep = await client.post(url, content=maps(DEEPEST))
+            answer = await client.post(url, content=b"{")
+        assert deep.is_error
+        assert answer.status_code == HTTPStatus.BAD_REQUEST, "it reads the request, which is not JSON"
+        async with httpx.AsyncClient(verify=anonymous, trust_env=False) as client:
+            with pytest.raises(httpx.TransportError):
+                await client.post(url, content=b"{")
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def is_open(port: int) -> bool:
+    """Whether a server listens on the port."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
