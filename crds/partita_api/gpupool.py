@@ -248,7 +248,10 @@ class GPUPoolStatus(StatusModel):
     observed_generation: int = Field(default=0, description="The generation that this status is about.")
     nodes: int = Field(default=0, description="Nodes that have the pool's accelerators.")
     capacity: int = Field(
-        default=0, description="Accelerators that plans may use; in an elastic pool including absent ones."
+        default=0,
+        ge=0,
+        le=10**12,
+        description="Accelerators that plans may use; in an elastic pool including absent ones.",
     )
     allocated: Quantity = Field(default=Quantity("0"), description="Accelerators that current plans use.")
     free: Quantity = Field(default=Quantity("0"), description="Capacity minus allocated accelerators.")

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 GROUP: Final = "partita.dev"
@@ -41,8 +42,18 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1123 label: the form of the names of modules, pools and sessions."""
 
-Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-"""A point in time by RFC 3339."""
+_YEARS: Final = range(1970, 9000)
+
+
+def _point_in_time(text: str) -> str:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None or moment.year not in _YEARS:
+        raise ValueError(f"write a time zone, and a year from {_YEARS[0]} to {_YEARS[-1]}")
+    return text
+
+
+Timestamp = Annotated[str, AfterValidator(_point_in_time), Field(json_schema_extra={"format": "date-time"})]
+"""A point in time by RFC 3339, in the years that Python can compute with in every time zone."""
 
 
 @dataclass(frozen=True)

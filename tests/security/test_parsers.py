@@ -1,4 +1,4 @@
-"""Damaged input for the parsers of the data plane: each returns something valid, or raises its own error.
+"""Damaged input for parsers of what others write: each returns something valid, or raises its own error.
 
 A longer run: HYPOTHESIS_PROFILE=fuzz
 """
@@ -10,14 +10,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import yaml
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.crds.documents import PLAN, POOL, SESSION
+from tests.operator.doubles import made_profile
+from tests.operator.profiling.requests import quick
 from tests.runtime.serving.in_process.stand import LocalDirectory
 from tests.runtime.serving.ingress.raw_http import post
 from tests.runtime.serving.plans import application
 
+from partita_api.manifests import ManifestError, parse_manifests
+from partita_api.profile import Profile
 from partita_api.session.module import ImageInput
+from partita_profiling.result import ERROR_PREFIX, RESULT_PREFIX, parse_result, result_line
 from partita_runtime.serving.ingress.http_head import HeadReader
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.protocol import grpc_codec, oip
@@ -206,6 +213,43 @@ def test_frames_of_streams(damage: Damage, piece: int) -> None:
             headers = getattr(complete[0], "tensors", ())
             assert [array.shape for array in complete[1]] == [header.shape for header in headers]
             assert sum(array.nbytes for array in complete[1]) <= most
+
+
+REQUEST = quick("t4")
+LOG = f"a model's line\n{result_line(made_profile(REQUEST))}\n".encode()
+LOG_TOKENS = (b"\n", b"\r", b"\x85", RESULT_PREFIX.encode(), ERROR_PREFIX.encode(), b"}", b"[" * 300, b'"\\ud800"')
+
+
+@given(damaged(*NUMBERS, *LOG_TOKENS))
+def test_logs_of_profiling_runs(damage: Damage) -> None:
+    result = parse_result(damage(LOG).decode(errors="replace"))
+    if isinstance(result, Profile):
+        assert isinstance(result.differences(REQUEST), tuple)
+    else:
+        assert result.message
+
+
+MANIFESTS = yaml.safe_dump_all([SESSION, POOL, PLAN]).encode()
+YAML_TOKENS = (
+    b"---\n",
+    b"&a ",
+    b"*a",
+    b"<<: ",
+    b"? ",
+    b"!!binary ",
+    b"2026-99-99",
+    b"[" * 2_000,
+    b"\t",
+    b"\0",
+    b".nan",
+)
+
+
+@given(damaged(*NUMBERS, *YAML_TOKENS))
+def test_manifests_in_files(damage: Damage) -> None:
+    with contextlib.suppress(ManifestError):
+        found = parse_manifests(damage(MANIFESTS).decode(errors="replace"), "a file")
+        assert all(session.spec.modules for session in found.sessions)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=["JSON", "binary", "images"])
