@@ -1,6 +1,7 @@
 """One object must not stop the operator, whatever the API server lets its author write."""
 
 import asyncio
+import json
 import socket
 import ssl
 from contextlib import suppress
@@ -14,11 +15,13 @@ import httpx
 import pytest
 from tests import patience
 from tests.operator.handlers.conftest import Operators
-from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
+from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
 from tests.patience import PATIENCE_SECONDS
 from tests.security.hostile_objects import DEEPEST, hostile_sessions, maps, with_arguments
 
+from partita_api.fields.arguments import MAX_KEY
 from partita_api.inferencesession import InferenceSessionStatus
+from partita_api.meta import PAUSED_ANNOTATION
 from partita_devtools.machine.certificates import create_authority, issue_server_certificate
 from partita_devtools.machine.ports import free_ports
 from partita_operator.handlers import passes, watches
@@ -72,6 +75,26 @@ async def test_sessions_beyond_every_bound_stop_no_other_session(namespace: Kube
         await eventually(lambda: namespace.get("isess", "later"), lambda s: reason(s) == ("True", "Serving"))
         await eventually(partial(unreadable, operators), lambda count: count == 0)
         await namespace.wait("delete", "isess", "traffic", "later")
+
+
+async def test_sessions_with_any_text_are_served_and_get_their_conditions(
+    namespace: Kubectl, operators: Operators
+) -> None:
+    strange = {
+        "🙂": "\U0010ffff",
+        "controls": "".join(map(chr, range(160))),
+        "lines": "\u2028\u2029",
+        "x" * MAX_KEY: "<<",
+    }
+    await create(namespace, with_arguments("strange", json.dumps(strange)))
+    paused = session("paused")
+    paused["metadata"]["annotations"] = {PAUSED_ANNOTATION: "for lunch 🙂"}
+    await asyncio.to_thread(namespace.apply, pool("fast"), paused)
+    async with operators.running():
+        await eventually(lambda: namespace.get("isess", "strange"), lambda s: reason(s) == ("True", "Serving"))
+        held = await eventually(lambda: condition(namespace.get("isess", "paused"), "Held"), bool)
+        assert "for lunch 🙂" in held["message"]
+        await namespace.wait("delete", "isess", "strange", "paused")
 
 
 async def test_watches_report_what_is_nested_too_deeply_and_what_follows(namespace: Kubectl) -> None:

@@ -13,6 +13,7 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
+from partita_operator.kube.bodies.apply_text import apply_as_yaml
 from partita_operator.kube.bodies.responses import ShallowResponse
 
 _BEARER_TOKEN: Final = "BearerToken"
@@ -63,7 +64,7 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Co
     Without a kubeconfig: the pod's account, else $KUBECONFIG, else ~/.kube/config. Raises NoClusterError.
     """
     configuration = Configuration()
-    configuration.client_session_kwargs = {"response_class": ShallowResponse}
+    configuration.client_session_kwargs = {"response_class": ShallowResponse, "middlewares": (apply_as_yaml,)}
     try:
         if kubeconfig is None and context is None and _is_pod():
             load_incluster_config(configuration)

@@ -1,1 +1,4 @@
-"""Bodies of answers of the API server, whatever others put into its objects. May import no other folder."""
+"""Bodies of requests to the API server and of its answers, whatever text and depth objects have.
+
+May import no other folder.
+"""
