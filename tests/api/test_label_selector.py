@@ -1,6 +1,7 @@
 """Label selectors mean what Kubernetes means by them."""
 
 import pytest
+from pydantic import ValidationError
 
 from partita_api.fields.label_selector import LabelSelector
 
@@ -42,3 +43,37 @@ def test_all_requirements_must_be_met(labels: dict[str, str], want: bool) -> Non
 def test_an_empty_selector_matches_everything() -> None:
     assert LabelSelector().is_empty
     assert LabelSelector().matches({})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("gpu", "", id="short"),
+        pytest.param("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3_x", id="usual"),
+        pytest.param(f"{'d' * 253}/{'n' * 63}"[-316:], "v" * 63, id="as long as possible"),
+    ],
+)
+def test_labels_of_kubernetes_are_accepted(key: str, value: str) -> None:
+    assert LabelSelector(match_labels={key: value}).match_labels == {key: value}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("", "l4", id="no key"),
+        pytest.param("gpu,zone=a", "l4", id="another requirement in the key"),
+        pytest.param("/gpu", "l4", id="no domain"),
+        pytest.param("NVIDIA.com/gpu", "l4", id="a domain in capitals"),
+        pytest.param("n" * 64, "l4", id="a long name"),
+        pytest.param("gpu\n", "l4", id="a line break"),
+        pytest.param("gpu", "l4,zone=a", id="another requirement in the value"),
+        pytest.param("gpu", "-l4", id="a value that begins with a dash"),
+        pytest.param("gpu", "🙂", id="a value that is not ASCII"),
+    ],
+)
+def test_a_label_that_the_api_server_would_refuse_is_refused_before(key: str, value: str) -> None:
+    """The API server would refuse each list request with it, so the pool's passes would fail."""
+    requirement = {"key": key, "operator": "In", "values": [value]}
+    for selector in ({"matchLabels": {key: value}}, {"matchExpressions": [requirement]}):
+        with pytest.raises(ValidationError, match="String should"):
+            LabelSelector.model_validate(selector)

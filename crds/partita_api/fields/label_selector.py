@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from partita_api.meta import Rule, SpecModel
 
-LabelKey = Annotated[str, Field(max_length=316)]
-LabelValue = Annotated[str, Field(max_length=63)]
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+LabelKey = Annotated[str, Field(max_length=316, pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?{_NAME}$")]
+"""What Kubernetes accepts as key of a label or of an annotation, such as nvidia.com/gpu.product."""
+LabelValue = Annotated[str, Field(max_length=63, pattern=rf"^({_NAME})?$")]
+"""What Kubernetes accepts as value of a label."""
 
 
 class SelectorOperator(StrEnum):
