@@ -18,14 +18,16 @@ def maps(levels: int) -> str:
     return '{"a":' * levels + "1" + "}" * levels
 
 
-def with_arguments(name: str, arguments: str) -> str:
+def with_arguments(name: str, arguments: str, labels: Json | None = None) -> str:
     """The JSON text of a session whose model has these arguments: JSON text, too deep for Python's encoder."""
     module: Json = {
         "name": "detector",
         "model": {"entrypoint": "tests.models:detector", "kwargs": {"depth": "@"}},
         "input": {"shape": [3, 32, 32]},
     }
-    return json.dumps(session(name, modules=[module])).replace('"@"', arguments)
+    document = session(name, modules=[module])
+    document["metadata"]["labels"] = labels or {}
+    return json.dumps(document).replace('"@"', arguments)
 
 
 def hostile_sessions(prefix: str) -> dict[str, str]:

@@ -1,38 +1,13 @@
 """One object must not stop the operator, whatever the API server lets its author write."""
 
 import asyncio
-import json
-import socket
-import ssl
-from contextlib import suppress
-from datetime import datetime
 from functools import partial
-from http import HTTPStatus
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from tests import patience
 from tests.operator.handlers.conftest import Operators
-from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
-from tests.patience import PATIENCE_SECONDS
-from tests.security.hostile_objects import DEEPEST, hostile_sessions, maps, with_arguments
-
-from partita_api.fields.arguments import MAX_KEY
-from partita_api.inferencesession import InferenceSessionStatus
-from partita_api.meta import PAUSED_ANNOTATION
-from partita_devtools.machine.certificates import create_authority, issue_server_certificate
-from partita_devtools.machine.ports import free_ports
-from partita_operator.handlers import passes, watches
-from partita_operator.handlers.operator import WORKERS
-from partita_operator.handlers.watches import WEBHOOK_PATH, Webhook
-from partita_operator.kube.cache import Kind
-from partita_operator.kube.connection import load_config
-from partita_operator.reconcile.actions import Decision
-from partita_operator.reconcile.admission import Verdict
-from partita_operator.reconcile.session.reconciler import reconcile_session
-from partita_operator.reconcile.world import SessionWorld
+from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
+from tests.security.hostile_objects import hostile_sessions
 
 pytestmark = pytest.mark.apiserver
 
@@ -75,123 +50,3 @@ async def test_sessions_beyond_every_bound_stop_no_other_session(namespace: Kube
         await eventually(lambda: namespace.get("isess", "later"), lambda s: reason(s) == ("True", "Serving"))
         await eventually(partial(unreadable, operators), lambda count: count == 0)
         await namespace.wait("delete", "isess", "traffic", "later")
-
-
-async def test_sessions_with_any_text_are_served_and_get_their_conditions(
-    namespace: Kubectl, operators: Operators
-) -> None:
-    strange = {
-        "🙂": "\U0010ffff",
-        "controls": "".join(map(chr, range(160))),
-        "lines": "\u2028\u2029",
-        "x" * MAX_KEY: "<<",
-    }
-    await create(namespace, with_arguments("strange", json.dumps(strange)))
-    paused = session("paused")
-    paused["metadata"]["annotations"] = {PAUSED_ANNOTATION: "for lunch 🙂"}
-    await asyncio.to_thread(namespace.apply, pool("fast"), paused)
-    async with operators.running():
-        await eventually(lambda: namespace.get("isess", "strange"), lambda s: reason(s) == ("True", "Serving"))
-        held = await eventually(lambda: condition(namespace.get("isess", "paused"), "Held"), bool)
-        assert "for lunch 🙂" in held["message"]
-        await namespace.wait("delete", "isess", "strange", "paused")
-
-
-async def test_watches_report_what_is_nested_too_deeply_and_what_follows(namespace: Kubectl) -> None:
-    seen: dict[str, Any] = {}
-    noticed = asyncio.Event()
-
-    def on_event(kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
-        if kind is Kind.SESSION and raw["metadata"]["namespace"] == namespace.namespace:
-            seen[raw["metadata"]["name"]] = type
-            noticed.set()
-
-    async def until(name: str, *types: str | None) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while seen.get(name, "") not in types:
-                noticed.clear()
-                await noticed.wait()
-
-    await create(namespace, with_arguments("listed", maps(DEEPEST)))
-    garbage = {"kopf.zalando.org/last-handled-configuration": "{", "kopf.zalando.org/on-inferencesessions": "["}
-    annotated = session("annotated")
-    annotated["metadata"]["annotations"] = garbage
-    await asyncio.to_thread(namespace.apply, annotated)
-    watching = asyncio.create_task(watches.watch(await load_config(namespace.kubeconfig), on_event, *free_ports(1)))
-    try:
-        await until("listed", None)
-        await until("annotated", None)
-        await create(namespace, with_arguments("added", maps(DEEPEST)))
-        await until("added", "ADDED", "MODIFIED")
-        await namespace.wait("delete", "isess", "listed", "added", "annotated")
-        for name in ("listed", "added", "annotated"):
-            await until(name, "DELETED")
-        await asyncio.to_thread(namespace.apply, session("after"))
-        await until("after", "ADDED", "MODIFIED")
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-
-
-async def test_a_pass_that_fails_unexpectedly_stops_no_other_pass(
-    namespace: Kubectl, operators: Operators, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failed: list[str] = []
-
-    def reconcile(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
-        if world.session.metadata.name.startswith("broken"):
-            failed.append(world.session.metadata.name)
-            raise ZeroDivisionError("a mistake in Partita")
-        return reconcile_session(world, now)
-
-    monkeypatch.setattr(passes, "reconcile_session", reconcile)
-    broken = [f"broken-{number}" for number in range(2 * WORKERS)]
-    await asyncio.to_thread(namespace.apply, pool("fast"), *(session(name) for name in broken))
-    async with operators.running():
-        await eventually(lambda: set(failed), lambda names: names == set(broken))
-        await asyncio.to_thread(namespace.apply, session("traffic"))
-        await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
-        await eventually(lambda: len(failed), lambda count: count > len(broken))
-        await namespace.wait("delete", "isess", "traffic")
-
-
-async def test_the_webhook_answers_only_clients_with_a_certificate_if_it_needs_one(
-    namespace: Kubectl, tmp_path: Path
-) -> None:
-    """The kubeconfig's own certificate is one of the authority, and so identifies a client."""
-    serving = create_authority(tmp_path)
-    issue_server_certificate(serving, tmp_path, "tls")
-    connection = await load_config(namespace.kubeconfig)
-    authority = await asyncio.to_thread(Path(connection.configuration.ssl_ca_cert).read_text)
-    health, port = free_ports(2)
-
-    async def allow(*_: object) -> Verdict:
-        return Verdict()
-
-    anonymous, identified = (ssl.create_default_context(cafile=str(serving.certificate)) for _ in range(2))
-    identified.load_cert_chain(connection.configuration.cert_file, connection.configuration.key_file)
-    webhook = Webhook(port, tmp_path, allow, client_ca=authority)
-    watching = asyncio.create_task(watches.watch(connection, lambda *_: None, health, webhook))
-    try:
-        await asyncio.to_thread(patience.eventually, lambda: is_open(port))
-        url = f"https://localhost:{port}/{WEBHOOK_PATH}"
-        async with httpx.AsyncClient(verify=identified, trust_env=False) as client:
-            deep = await client.post(url, content=maps(DEEPEST))
-            answer = await client.post(url, content=b"{")
-        assert deep.is_error
-        assert answer.status_code == HTTPStatus.BAD_REQUEST, "it reads the request, which is not JSON"
-        async with httpx.AsyncClient(verify=anonymous, trust_env=False) as client:
-            with pytest.raises(httpx.TransportError):
-                await client.post(url, content=b"{")
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-
-
-def is_open(port: int) -> bool:
-    """Whether a server listens on the port."""
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False

@@ -31,7 +31,7 @@ class StateFiles:
 
     @property
     def pki(self) -> Path:
-        """Directory of keys and certificates: `ca`, `kube-apiserver`, `kube-controller-manager`."""
+        """Directory of keys and certificates: `ca`, `kube-apiserver`, `kube-controller-manager`, `webhook-client`."""
         return self.directory / "pki"
 
     @property
@@ -43,6 +43,11 @@ class StateFiles:
     def tokens(self) -> Path:
         """The static tokens: one `token,user,uid,"groups"` a line."""
         return self.directory / "tokens.csv"
+
+    @property
+    def admission(self) -> Path:
+        """How the API server identifies itself to admission webhooks."""
+        return self.directory / "admission.json"
 
     @property
     def audit_policy(self) -> Path:
@@ -97,6 +102,7 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
         f"--tls-private-key-file={files.pki / f'{API_SERVER}.key'}",
         f"--token-auth-file={files.tokens}",
         "--authorization-mode=Node,RBAC",
+        f"--admission-control-config-file={files.admission}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={files.service_account_key}",
         f"--service-account-signing-key-file={files.service_account_key}",

@@ -28,6 +28,7 @@ from partita_devtools.control_plane.binaries import Binaries, find_binaries
 from partita_devtools.control_plane.commands import API_SERVICE_ADDRESS, Ports, StateFiles, command
 from partita_devtools.control_plane.releases import API_SERVER, CONTROLLER_MANAGER, ETCD
 from partita_devtools.control_plane.state import ControlPlaneState
+from partita_devtools.control_plane.webhook_clients import write_webhook_client
 from partita_devtools.errors import DevError
 from partita_devtools.machine.certificates import (
     KeyPair,
@@ -304,6 +305,7 @@ def _prepare(
         create_signing_key(files.service_account_key)
         issue_server_certificate(plane.authority, files.pki, API_SERVER, API_SERVICE_ADDRESS)
         issue_server_certificate(plane.authority, files.pki, CONTROLLER_MANAGER)
+    write_webhook_client(plane.authority, files)
     admin_token = previous.token if previous is not None else secrets.token_hex(16)
     controller_token = secrets.token_hex(16)
     write_private(

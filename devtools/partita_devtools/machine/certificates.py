@@ -1,4 +1,4 @@
-"""Files with keys and certificates, for servers that listen on the loopback interface only."""
+"""Files with keys and certificates, for servers that listen on the loopback interface only, and their clients."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def issue_server_certificate(authority: KeyPair, directory: Path, name: str, *ad
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in (_LOOPBACK, *addresses)),
     ]
     return _write(directory, name, issued(_load(authority), name, names, _from_now()))
+
+
+def issue_client_certificate(authority: KeyPair, directory: Path, name: str) -> KeyPair:
+    """Write `<name>.crt` and `<name>.key`, which identify a client as `name`, signed by `authority`."""
+    made = issued(_load(authority), name, [x509.DNSName(name)], _from_now(), is_client=True)
+    return _write(directory, name, made)
 
 
 def create_signing_key(path: Path) -> None:

@@ -3,11 +3,15 @@
 import asyncio
 import json
 import re
+import ssl
 import time
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.docs.pages import blocks, pasted
 from tests.docs.shell import Shell
@@ -15,9 +19,12 @@ from tests.operator.chart.charts import documents
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 from tests.patience import PATIENCE_SECONDS
+from tests.security.hostile_objects import DEEPEST, maps, with_arguments
 
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.machine.ports import free_ports
+from partita_operator.handlers.watches import WEBHOOK_PATH
 from partita_operator.settings.model import AdmissionSettings
 
 pytestmark = pytest.mark.apiserver
@@ -126,3 +133,42 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
         warned = await asyncio.to_thread(namespace.run, *apply, stdin=json.dumps(asked(lowered)))
         assert (warned.returncode, "Current plans stay" in warned.stderr) == (0, True), warned.stderr
         await namespace.wait("delete", "isess/traffic", "--timeout=60s")
+
+
+@pytest.mark.usefixtures("webhook")
+async def test_the_webhook_answers_only_the_api_server_if_it_needs_a_client_certificate(
+    namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int, control_plane: ControlPlane
+) -> None:
+    directory = certificate.certificate.parent
+    served = AdmissionSettings(enabled=True, port=port, certificate_directory=directory)
+
+    def serving(client_ca: KeyPair) -> AbstractAsyncContextManager[None]:
+        needed = served.model_copy(update={"client_ca": client_ca.certificate.read_text()})
+        operators.settings = operators.settings.model_copy(update={"admission": needed})
+        return operators.running()
+
+    asked_for = partial(refusal, namespace, session("lost", pools=["fats"]), "--dry-run=server")
+    async with serving(control_plane.authority):
+        await eventually(asked_for, lambda said: "PoolNotFound" in said)
+        trusted = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+        async with httpx.AsyncClient(verify=trusted, trust_env=False) as stranger:
+            with pytest.raises(httpx.TransportError):
+                await stranger.post(f"https://127.0.0.1:{port}/{WEBHOOK_PATH}", json={})
+    async with serving(KeyPair(directory / "ca.crt", directory / "ca.key")):
+        # It accepts the connection and closes it.
+        await eventually(asked_for, lambda said: "failed calling webhook" in said and "connection refused" not in said)
+
+
+@pytest.mark.usefixtures("webhook")
+async def test_the_webhook_goes_on_after_a_manifest_that_is_too_deep_for_it(
+    namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int
+) -> None:
+    served = AdmissionSettings(enabled=True, port=port, certificate_directory=certificate.certificate.parent)
+    operators.settings = operators.settings.model_copy(update={"admission": served})
+    async with operators.running():
+        lost = partial(refusal, namespace, session("lost", pools=["fats"]), "--dry-run=server")
+        await eventually(lost, lambda said: "PoolNotFound" in said)
+        deep = with_arguments("deep", maps(DEEPEST), ASKED)
+        failed = await asyncio.to_thread(namespace.run, "create", "-f", "-", stdin=deep)
+        assert "failed calling webhook" in failed.stderr
+        assert "PoolNotFound" in await asyncio.to_thread(lost)
