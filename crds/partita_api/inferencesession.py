@@ -346,7 +346,7 @@ class ProfilingProgress(StatusModel):
     module: str = Field(description="The module whose model is profiled.")
     pool: str = Field(description="The GPUPool.")
     key: str = Field(description="Content key of the profile.")
-    attempt: int = Field(ge=1, description="Number of the run, from 1.")
+    attempt: int = Field(ge=0, description="Number of the last run, from 1. 0: it is tried again on request.")
     phase: ProfilingPhase = Field(
         description="Running: the run is in progress. Waiting: it failed and is repeated soon. GivenUp: all "
         "attempts failed."

@@ -7,6 +7,8 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
 
 from partita_api.gpupool import Quota
+from partita_api.inferencesession import InferenceSession
+from partita_api.meta import RETRY_ANNOTATION
 from partita_operator.ports import RunPhase
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
@@ -62,3 +64,44 @@ def test_a_session_without_any_quota_says_so() -> None:
     assert started_runs(made) == []
     profiled = next(c for c in made.session("traffic").status.conditions if c.type == "Profiled")
     assert "the quota of its namespace in pool limited is 0 accelerators" in profiled.message
+
+
+def asking(builder: SessionBuilder, moment: int) -> InferenceSession:
+    """The session with a new request to try everything again."""
+    built = builder.build()
+    metadata = built.metadata.model_copy(update={"annotations": {RETRY_ANNOTATION: str(moment)}})
+    return built.model_copy(update={"metadata": metadata})
+
+
+def test_requests_to_try_again_stay_within_the_quota() -> None:
+    wanting = many_models("traffic")
+    made = cluster(wanting, quota=1)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=1, attempts=1))
+    made.runner.script = {"limited": (RunPhase.FAILED,)}
+    most_runs(made, 60)
+    assert made.condition("traffic", "Stalled") == ("True", "ProfilingFailed")
+    made.runner.script = {"limited": (RunPhase.RUNNING,)}
+    made.add(asking(wanting, 1))
+    assert most_runs(made, 60) == 1
+
+
+def test_requests_to_try_again_start_no_run_before_the_pause_after_a_failure() -> None:
+    wanting = session("traffic").model("detector")
+    made = cluster(wanting, quota=None)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=20, attempts=1))
+    made.runner.script = {"limited": (RunPhase.FAILED,)}
+    for second in range(100):
+        made.add(asking(wanting, second))
+        most_runs(made, 1)
+    assert 1 < len(started_runs(made)) <= 100 // 20 + 1
+
+
+def test_one_request_to_try_again_does_not_repeat_runs_for_ever() -> None:
+    wanting = many_models("traffic")
+    made = cluster(wanting, quota=1)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=1, attempts=1))
+    made.runner.script = {"limited": (RunPhase.FAILED,)}
+    most_runs(made, 60)
+    made.add(asking(wanting, 1))
+    most_runs(made, 100)
+    assert len(started_runs(made)) == 2 * 8

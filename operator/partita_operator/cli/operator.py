@@ -126,7 +126,7 @@ async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources
     image = settings.profiling.image or settings.kuberay.image
     if image:
         kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
-        return KubernetesJobRunner(kubernetes, image, settings.profiling.timeout_seconds, settings.models.policy)
+        return KubernetesJobRunner(kubernetes, image, settings.profiling, settings.models.policy)
     if not settings.ray.address:
         raise click.ClickException(
             "There is no cluster to serve or to profile on. Set ray.address or kuberay.image in the chart's values."

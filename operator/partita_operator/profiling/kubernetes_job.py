@@ -14,6 +14,7 @@ from partita_operator.pod_templates.start_problems import IMAGE_REASONS, STARTIN
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
+from partita_operator.settings.model import ProfilingSettings
 from partita_profiling.result import MOST_RESULT_BYTES
 from partita_runtime.models.policy import ModelPolicy
 
@@ -36,13 +37,13 @@ class KubernetesJobRunner:
         self,
         client: KubernetesClient,
         image: str,
-        timeout_seconds: int,
+        settings: ProfilingSettings,
         policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
     ) -> None:
         self._client = client
         self._claims = DeviceClaims(client)
         self._image = image
-        self._timeout_seconds = timeout_seconds
+        self._settings = settings
         self._policy = policy
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
@@ -53,7 +54,7 @@ class KubernetesJobRunner:
             pool,
             attempt,
             image=self._image,
-            timeout_seconds=self._timeout_seconds,
+            settings=self._settings,
             policy=self._policy,
         )
         await self._claims.offer(namespace, pool)
@@ -81,7 +82,7 @@ class KubernetesJobRunner:
         if ended is None:
             return unfinished_run(pod, log, datetime.now(UTC))
         if ended["type"] == "Failed" and ended.get("reason") == "DeadlineExceeded":
-            return over_time(self._timeout_seconds, "", log)
+            return over_time(self._settings.timeout_seconds, "", log)
         return finished_run(log, why=_why(ended, pod))
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:

@@ -16,6 +16,7 @@ from partita_operator.kube.pods import (
     restricted_pod,
 )
 from partita_operator.pod_templates.manifest import with_template
+from partita_operator.settings.model import ProfilingSettings
 from partita_profiling.result import REQUEST_VARIABLE
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 
@@ -36,7 +37,7 @@ def job_manifest(
     attempt: int,
     *,
     image: str,
-    timeout_seconds: int,
+    settings: ProfilingSettings,
     policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
     """The Job that runs `python -m partita_profiling` on one accelerator of the pool.
@@ -49,7 +50,7 @@ def job_manifest(
         PROFILE_LABEL: request.key,
         POOL_LABEL: pool.metadata.name,
     }
-    own = {"metadata": {"labels": labels}, "spec": _pod(request, pool, image, policy)}
+    own = {"metadata": {"labels": labels}, "spec": _pod(request, pool, image, settings, policy)}
     pod = with_template(own, pool.spec.pod_template)
     return {
         "apiVersion": "batch/v1",
@@ -58,14 +59,16 @@ def job_manifest(
         "metadata": {"name": job_name(request.key, attempt), "namespace": namespace, **pod["metadata"]},
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": timeout_seconds,
+            "activeDeadlineSeconds": settings.timeout_seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "template": pod,
         },
     }
 
 
-def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy) -> dict[str, Any]:
+def _pod(
+    request: ProfileRequest, pool: GPUPool, image: str, settings: ProfilingSettings, policy: ModelPolicy
+) -> dict[str, Any]:
     mps_environment, mps = mps_daemon(pool)
     restrictions = [{"name": VARIABLE, "value": policy_text(policy)}] if policy.is_set else []
     return {
@@ -86,8 +89,13 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                     *mps_environment,
                 ],
                 "resources": {
-                    "requests": {"cpu": "1", "memory": "1Gi"},
-                    "limits": accelerator_limits(pool),
+                    # Without a request of local disk, the request would be the limit.
+                    "requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "0"},
+                    "limits": {
+                        "memory": settings.memory_limit,
+                        "ephemeral-storage": settings.storage_limit,
+                        **accelerator_limits(pool),
+                    },
                     **accelerator_claims(pool),
                 },
                 "securityContext": restricted_container(),
@@ -97,5 +105,5 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                 **mps,
             }
         ],
-        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "volumes": [{"name": "scratch", "emptyDir": {"sizeLimit": settings.storage_limit}}],
     }

@@ -18,7 +18,14 @@ from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.planning import PlanningSettings
 from partita_operator.settings.pod_templates import PodTemplateSettings
 from partita_operator.settings.ray import RaySettings
-from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, Namespace, Port, Section, SetByChart
+from partita_operator.settings.section import (
+    GIBIBYTES_PATTERN,
+    URL_OR_EMPTY_PATTERN,
+    Namespace,
+    Port,
+    Section,
+    SetByChart,
+)
 from partita_runtime.logs import LogFormat
 from partita_runtime.models.policy import FILES_PATTERN, MODULE_PATTERN, ModelPolicy
 from partita_runtime.serving.transport.kind import TransportKind
@@ -94,6 +101,17 @@ class ProfilingSettings(Section):
     attempts: int = Field(default=3, ge=1, description="Profiling runs before the operator gives up.")
     backoff_seconds: int = Field(
         default=20, ge=0, description="Seconds before the second profiling run. Each further run waits twice as long."
+    )
+    memory_limit: str = Field(
+        default="32Gi",
+        pattern=GIBIBYTES_PATTERN,
+        description="Most memory of a profiling Job's pod. A pod template may say another limit.",
+    )
+    storage_limit: str = Field(
+        default="32Gi",
+        pattern=GIBIBYTES_PATTERN,
+        description="Most local disk of a profiling Job's pod: its log and /tmp, where it loads model files to. A pod "
+        "template may say another limit.",
     )
     versions: dict[str, str] = Field(
         default={},

@@ -10,6 +10,7 @@ from partita_api.manifests import NotYamlError, parse_yaml
 from partita_api.meta import NAME_PATTERN, SpecModel
 
 URL_PATTERN: Final = r"^https?://.+"
+GIBIBYTES_PATTERN: Final = r"^[1-9][0-9]{0,5}Gi$"
 URL_OR_EMPTY_PATTERN: Final = r"^(https?://.+)?$"
 
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -10,6 +10,7 @@ from tests.operator.profiling.requests import quick
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import ProfilingSettings
 
 DNS = {(53, "UDP"), (53, "TCP")}
 
@@ -92,7 +93,7 @@ def test_the_operator_accepts_connections_on_its_ports_only(admission: bool) -> 
 def test_profiling_jobs_reach_dns_only() -> None:
     found = policies(profiling={"namespaces": ["team-a", "team-b"]})
     specs = [found[namespace, "partita-profiling"] for namespace in ("team-a", "team-b")]
-    job = job_manifest("team-a", quick("fast"), pool("fast").build(), 1, image="x", timeout_seconds=1)
+    job = job_manifest("team-a", quick("fast"), pool("fast").build(), 1, image="x", settings=ProfilingSettings())
     for spec in specs:
         labels = job["spec"]["template"]["metadata"]["labels"]
         assert spec["podSelector"]["matchLabels"].items() <= labels.items()

@@ -19,6 +19,7 @@ from partita_operator.engines.kuberay.worker_groups import pool_group
 from partita_operator.pod_templates.manifest import with_template
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import ProfilingSettings
 
 cluster = cluster_with_crds
 
@@ -30,6 +31,8 @@ SETTINGS = KubeRaySettings.model_validate(
         "workers": {"nodeSelector": {"arch": "amd64"}, "tolerations": [{"key": "ray", "operator": "Exists"}]},
     }
 )
+DISK = {"ephemeral-storage": "0"}
+MOST_DISK = {"ephemeral-storage": "32Gi"}
 T4 = pool("t4").on_nodes({"nvidia.com/gpu.product": "Tesla-T4"})
 
 
@@ -38,7 +41,9 @@ def templated(builder: PoolBuilder, template: Json) -> GPUPool:
 
 
 def job(of: GPUPool) -> Json:
-    return job_manifest("vision", quick(of.metadata.name), of, 1, image="registry/profiler:1", timeout_seconds=900)
+    return job_manifest(
+        "vision", quick(of.metadata.name), of, 1, image="registry/profiler:1", settings=ProfilingSettings()
+    )
 
 
 def profiling_pod(of: GPUPool) -> Json:
@@ -117,12 +122,12 @@ def test_each_of_several_terms_of_a_template_also_needs_the_nodes_of_the_pool() 
     [
         pytest.param(
             {"requests": {"memory": "8Gi"}},
-            {"requests": {"cpu": "1", "memory": "8Gi"}, "limits": {"nvidia.com/gpu": "1"}},
+            {"requests": {"cpu": "1", "memory": "8Gi", **DISK}, "limits": {"nvidia.com/gpu": "1", **MOST_DISK}},
             id="a request",
         ),
         pytest.param(
             {"limits": {"memory": "512Mi"}},
-            {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1", "memory": "512Mi"}},
+            {"requests": {"cpu": "1", **DISK}, "limits": {"nvidia.com/gpu": "1", "memory": "512Mi", **MOST_DISK}},
             id="a limit below the default request takes its place",
         ),
     ],

@@ -9,11 +9,15 @@ from tests.operator.profiling.requests import quick
 
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
+from partita_api.pod.template import PodTemplate
 from partita_api.pool.devices import Devices
 from partita_api.profile import ProfileRequest
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
+from partita_operator.settings.model import ProfilingSettings
 from partita_runtime.models.policy import VARIABLE, ModelPolicy
 
+SETTINGS = ProfilingSettings(timeout_seconds=900, memory_limit="2Gi", storage_limit="3Gi")
+BOUNDS = {"memory": "2Gi", "ephemeral-storage": "3Gi"}
 GPUS = pool("t4").on_nodes({"nvidia.com/gpu.product": "Tesla-T4"}).build()
 UNLABELLED = pool("plain").build()
 MIG = pool("slices").with_spec(resource_name="nvidia.com/mig-1g.5gb").build()
@@ -26,7 +30,7 @@ CLAIMED = pool("claimed").with_spec(devices=Devices(device_class_name="gpu.nvidi
 
 
 def manifest(of: GPUPool) -> dict[str, Any]:
-    return job_manifest("vision", quick(of.metadata.name), of, 2, image="registry/profiler:1", timeout_seconds=900)
+    return job_manifest("vision", quick(of.metadata.name), of, 2, image="registry/profiler:1", settings=SETTINGS)
 
 
 def pod(of: GPUPool) -> dict[str, Any]:
@@ -67,7 +71,7 @@ def test_it_runs_on_one_accelerator_of_its_class(
     of: GPUPool, want_selector: dict[str, str] | None, want_limits: dict[str, str]
 ) -> None:
     assert pod(of).get("nodeSelector") == want_selector
-    assert container(of)["resources"]["limits"] == want_limits
+    assert container(of)["resources"]["limits"] == {**BOUNDS, **want_limits}
     tolerated = [toleration["key"] for toleration in pod(of).get("tolerations", [])]
     assert tolerated == list(want_limits)
 
@@ -118,6 +122,20 @@ def test_it_has_no_rights_except_to_compute() -> None:
     }
 
 
+def test_its_model_cannot_take_all_memory_and_disk_of_the_node() -> None:
+    resources = container(GPUS)["resources"]
+    assert BOUNDS.items() <= resources["limits"].items()
+    assert resources["requests"] == {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "0"}, "it needs no such node"
+    assert pod(GPUS)["volumes"] == [{"name": "scratch", "emptyDir": {"sizeLimit": "3Gi"}}]
+
+
+def test_a_pods_template_may_give_it_more_memory() -> None:
+    large = PodTemplate.model_validate({"resources": {"requests": {"memory": "8Gi"}, "limits": {"memory": "96Gi"}}})
+    resources = container(pool("t4").with_spec(pod_template=large).build())["resources"]
+    assert (resources["requests"]["memory"], resources["limits"]["memory"]) == ("8Gi", "96Gi")
+    assert resources["limits"]["ephemeral-storage"] == "3Gi"
+
+
 def test_it_gets_its_request() -> None:
     variables = {variable["name"]: variable["value"] for variable in container(GPUS)["env"]}
     assert ProfileRequest.model_validate(json.loads(variables["PARTITA_PROFILE_REQUEST"])) == quick("t4")
@@ -127,7 +145,7 @@ def test_it_gets_its_request() -> None:
 
 def test_the_run_gets_the_model_policy_if_there_is_one() -> None:
     def variables(policy: ModelPolicy) -> dict[str, str]:
-        made = job_manifest("vision", quick("t4"), GPUS, 1, image="x", timeout_seconds=9, policy=policy)
+        made = job_manifest("vision", quick("t4"), GPUS, 1, image="x", settings=SETTINGS, policy=policy)
         (only,) = made["spec"]["template"]["spec"]["containers"]
         return {variable["name"]: variable["value"] for variable in only["env"]}
 
@@ -141,5 +159,5 @@ def test_a_device_is_claimed_instead_of_a_resource() -> None:
     (claim,) = pod(CLAIMED)["resourceClaims"]
     assert claim["resourceClaimTemplateName"].startswith("partita-claimed-")
     assert resources["claims"] == [{"name": claim["name"]}]
-    assert resources["limits"] == {}
+    assert resources["limits"] == BOUNDS
     assert "nodeSelector" not in pod(CLAIMED)  # the claim decides where the pod runs

@@ -18,6 +18,7 @@ from partita_operator.kube.connection import load_config
 from partita_operator.kube.resources import JobResource, NamespaceResource, PodResource
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
+from partita_operator.settings.model import ProfilingSettings
 
 T4 = pool("t4").build()
 
@@ -50,7 +51,7 @@ async def namespace(client: KubernetesClient) -> AsyncIterator[str]:
 
 
 def runner(client: KubernetesClient, timeout_seconds: int = 120) -> KubernetesJobRunner:
-    return KubernetesJobRunner(client, "partita-profiler:test", timeout_seconds)
+    return KubernetesJobRunner(client, "partita-profiler:test", ProfilingSettings(timeout_seconds=timeout_seconds))
 
 
 @pytest.mark.apiserver

@@ -115,7 +115,7 @@ def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path:
         pytest.param("raay: {}", ["raay: unknown key", "profiling, ray"], id="unknown section"),
         pytest.param(
             "profiling: {timeoutSecond: 3}",
-            ["profiling.timeoutSecond: unknown key", "profiling has attempts, backoffSeconds, image, timeout"],
+            ["profiling.timeoutSecond: unknown key", "profiling has attempts, backoffSeconds, image, memory"],
             id="unknown key",
         ),
         pytest.param(

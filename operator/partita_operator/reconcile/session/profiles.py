@@ -2,8 +2,8 @@
 
 A session needs one profile for every module with a model on every usable pool, keyed by content. Existing profiles are
 used, independent of the session that requested them. Runs of the profile runner make missing ones: at most
-`profiling.attempts` runs, and the pause doubles after each failure. After the first failure of a pair, planning no
-longer waits for it.
+`profiling.attempts` runs, and the pause doubles after each failure. An annotation requests as many runs again, also
+after a pause. After the first failure of a pair, planning no longer waits for it.
 """
 
 import contextlib
@@ -65,8 +65,6 @@ class Profiling:
     """Whether one of `modules_without` has no attempt left anywhere."""
     by_quota: bool = False
     """Whether all of `modules_without` have no profile because the quotas exclude the namespace."""
-    begun: bool = True
-    """Whether every missing profile is being made."""
     progress: tuple[ProfilingProgress, ...] = ()
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
@@ -125,10 +123,13 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         present = (*known.values(), *progress)
         if before is None and (_cores_busy(world, request.pool, present) or _quota_used(world, request, present)):
             continue  # it starts when an earlier run has ended
+        if before is not None and retry and before.phase is not ProfilingPhase.RUNNING:
+            actions += _remove(world, before)
+            before = before.model_copy(update={"phase": ProfilingPhase.WAITING, "attempt": 0})
         if before is not None and before.phase is ProfilingPhase.WAITING and _quota_used(world, request, present):
             progress.append(before)
             continue
-        after, does = _step(pair, request, before, retry, world, now)
+        after, does = _step(pair, request, before, world, now)
         progress.append(after)
         actions += does
     return _summary(required, world, tuple(progress), tuple(actions), now)
@@ -190,7 +191,6 @@ def _step(
     pair: Pair,
     request: ProfileRequest,
     old: ProfilingProgress | None,
-    retry: bool,
     world: SessionWorld,
     now: datetime,
 ) -> tuple[ProfilingProgress, list[Action]]:
@@ -201,15 +201,19 @@ def _step(
     run = _run(world, old)
     if old.phase is ProfilingPhase.RUNNING:
         return _follow(request, pool, old, run, world.settings, now)
-    due = retry or (
-        old.phase is ProfilingPhase.WAITING
-        and seconds_since(old.last_transition_time, now) >= _backoff(old.attempt, world.settings)
-    )
-    if run.phase is not RunPhase.ABSENT and (due or run.phase is RunPhase.RUNNING):
-        return old, [RemoveProfileRun(request.key, old.attempt)]
+    due = old.phase is ProfilingPhase.WAITING and not _seconds_left(old, world.settings, now)
+    if (due or run.phase is RunPhase.RUNNING) and (removal := _remove(world, old)):
+        return old, removal
     if due:
-        return _begin(pair, request, 1 if retry else old.attempt + 1, pool, now)
+        return _begin(pair, request, old.attempt + 1, pool, now)
     return old, []
+
+
+def _remove(world: SessionWorld, progress: ProfilingProgress) -> list[Action]:
+    """Remove the last run of a profile, if it is still there."""
+    if _run(world, progress).phase is RunPhase.ABSENT:
+        return []
+    return [RemoveProfileRun(progress.key, progress.attempt)]
 
 
 def _begin(
@@ -285,7 +289,8 @@ def _summary(
             if found is not None and _run(world, found).waits:
                 waiting[pair] = found.message
         else:
-            missing[pair] = f"attempt {found.attempt} of {world.settings.profiling.attempts}: {found.message}"
+            attempts = f"attempt {found.attempt} of {world.settings.profiling.attempts}"
+            missing[pair] = f"{attempts if found.attempt else 'before another attempt'}: {found.message}"
         if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
             retryable.add(pair[0])
     models = [m.name for m in world.session.spec.modules if m.model]
@@ -303,7 +308,6 @@ def _summary(
         modules_without=without,
         gives_up=any(module not in retryable for module in without),
         by_quota=bool(without) and {pair for pair in missing if pair[0] in without} <= excluded,
-        begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),
         progress=progress,
         actions=actions,
         requeue_after=min(due, default=None),
@@ -317,7 +321,8 @@ def _seconds_left(progress: ProfilingProgress, settings: OperatorSettings, now: 
 
 
 def _backoff(attempt: int, settings: OperatorSettings) -> float:
-    return float(settings.profiling.backoff_seconds * 2 ** (attempt - 1))
+    """Seconds between the end of a failed run and the next one."""
+    return float(settings.profiling.backoff_seconds * 2 ** max(0, attempt - 1))
 
 
 def retry_asked_for(session: InferenceSession) -> str | None:

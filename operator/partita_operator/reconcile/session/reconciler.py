@@ -148,8 +148,7 @@ def _pending_plan(step: Pass) -> str | None:
 
 
 def _handled_retry(step: Pass) -> str | None:
-    """The request for another attempt is handled when everything that was given up is being made."""
-    if step.problem is not None or not step.profiling.begun:
+    if step.problem is not None:
         return step.world.session.status.last_handled_retry
     return retry_asked_for(step.world.session)
 
