@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
@@ -248,6 +248,14 @@ _MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
 }
 
 
+class MethodError(RequestError):
+    """The operation has other methods (405)."""
+
+    def __init__(self, head: HttpHead, allowed: Sequence[str]) -> None:
+        super().__init__(405, f"{head.method} {head.path}: Method Not Allowed")
+        self.allowed = allowed
+
+
 def _failure(error: Exception) -> HttpAnswer:
     if isinstance(error, UnservedError | BodyMemoryError):
         return refusal(refused(error))
@@ -262,6 +270,8 @@ def refusal(error: RequestError) -> HttpAnswer:
     headers = {} if error.retry_after_seconds is None else {"retry-after": str(error.retry_after_seconds)}
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, MethodError):
+        headers["allow"] = ", ".join(error.allowed)
     return _json({"error": str(error)}, error.status, headers, close=error.status in (408, 413, 415))
 
 
@@ -276,7 +286,7 @@ def too_slow(settings: FrontendSettings) -> RequestError:
 
 
 def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
-    """The operation with its model and version. Raises RequestError for an unknown path (404) or method (405)."""
+    """The operation with its model and version. Raises RequestError for an unknown path (404), and MethodError."""
     parts, model, version = head.path.strip("/").split("/"), None, None
     if parts[:2] != ["v2", "models"] or len(parts) == 2:
         operation = _SERVER_OPERATIONS.get("/".join(parts))
@@ -287,8 +297,9 @@ def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
         operation = _MODEL_OPERATIONS.get("/".join(parts))
     if operation is None:
         raise _not_found(head)
-    if head.method not in (("POST",) if operation is Operation.INFER else ("GET", "HEAD")):
-        raise RequestError(405, f"{head.method} {head.path}: Method Not Allowed")
+    allowed = ("POST",) if operation is Operation.INFER else ("GET", "HEAD")
+    if head.method not in allowed:
+        raise MethodError(head, allowed)
     return operation, model, version
 
 

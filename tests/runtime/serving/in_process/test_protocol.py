@@ -116,6 +116,15 @@ async def test_errors_are_json(traffic: Stand, method: str, path: str, want_stat
     assert want_message in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "want"),
+    [pytest.param("/v2/models/traffic/infer", "POST", id="inference"), pytest.param("/v2", "GET, HEAD", id="metadata")],
+)
+async def test_the_answer_to_another_method_names_those_that_there_are(traffic: Stand, path: str, want: str) -> None:
+    answer = await traffic.client.request("TRACE", path)
+    assert (answer.status_code, answer.headers.get("Allow")) == (405, want)
+
+
 async def test_tritonclient_shows_the_message(traffic: Stand) -> None:
     def infer(client: triton.InferenceServerClient) -> None:
         given = triton.InferInput("input", [1, 4, 3], "FP32")
