@@ -19,7 +19,7 @@ from tests.operator.chart.charts import documents
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 from tests.patience import PATIENCE_SECONDS
-from tests.security.hostile_objects import DEEPEST, maps, with_arguments
+from tests.security.objects.hostile_objects import DEEPEST, maps, with_arguments
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate

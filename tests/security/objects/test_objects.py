@@ -7,7 +7,7 @@ import httpx
 import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
-from tests.security.hostile_objects import hostile_sessions
+from tests.security.objects.hostile_objects import hostile_sessions
 
 pytestmark = pytest.mark.apiserver
 

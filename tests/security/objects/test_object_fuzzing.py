@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.aio.client import Configuration
 from tests.crds.documents import Json
-from tests.security.fuzzed_objects import JSON, TEXTS, objects
+from tests.security.objects.fuzzed_objects import JSON, TEXTS, objects
 
 from partita_api.profile import PROFILE_FILE
 from partita_operator.handlers.status_metrics import StatusCollector
