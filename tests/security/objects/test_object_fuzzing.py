@@ -1,12 +1,16 @@
 """Whatever objects the API server stores, reading and reconciling them raises nothing."""
 
+import asyncio
 import json
 from datetime import UTC, datetime
 
-from hypothesis import given
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kubernetes.aio.client import Configuration
 from tests.crds.documents import Json
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import SUITE, Kubectl, eventually, pool, reason, session
 from tests.security.objects.fuzzed_objects import JSON, TEXTS, objects
 
 from partita_api.profile import PROFILE_FILE
@@ -48,3 +52,41 @@ def test_every_stored_object_is_read_reviewed_reconciled_and_measured(session: J
 @given(st.one_of(TEXTS, JSON.map(json.dumps), st.just("[" * 100_000)))
 def test_a_config_map_that_is_no_profile_counts_as_missing(text: str) -> None:
     assert read_profile({"metadata": {"name": "profile-x"}, "data": {PROFILE_FILE: text}}) is None
+
+
+def generated(kind: str, count: int) -> list[Json]:
+    """The first objects that the strategy makes, named by number."""
+    made: list[Json] = []
+
+    @settings(max_examples=count, phases=[Phase.generate])
+    @given(objects(kind))
+    def take(found: Json) -> None:
+        labels = {name: "x" for name in found["metadata"]["labels"] if name.isalnum() and name.isascii()}
+        name, label, value = f"fuzzed-{len(made)}", *SUITE.split("=")
+        meta = {"name": name, "labels": {**labels, label: value}, "annotations": found["metadata"]["annotations"]}
+        made.append({**found, "metadata": meta})
+
+    take()
+    return made
+
+
+@pytest.mark.apiserver
+async def test_a_cluster_full_of_fuzzed_objects_stops_no_session(
+    namespace: Kubectl, operators: Operators, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = [found for kind in ("GPUPool", "InferenceSession", "PipelinePlan") for found in generated(kind, 40)]
+    await asyncio.to_thread(namespace.apply, pool("fast"), session("traffic", pools=["fast"]))
+    async with operators.running():
+        for action in (("create",), ("apply", "--server-side", "--force-conflicts", "--subresource=status")):
+            listed = {"apiVersion": "v1", "kind": "List", "items": made}
+            # Those that a CEL rule refuses are reported, and the others are stored.
+            await asyncio.to_thread(namespace.run, *action, "-f", "-", stdin=json.dumps(listed))
+        stored = [item["metadata"]["name"] for item in namespace.list("isess")]
+        assert len(stored) > 10
+        await asyncio.to_thread(namespace.apply, session("later", pools=["fast"]))
+        for name in ("traffic", "later"):
+            await eventually(lambda name=name: namespace.get("isess", name), lambda s: reason(s) == ("True", "Serving"))
+        await eventually(lambda: namespace.list("isess"), lambda found: all(reason(s)[1] for s in found))
+        await eventually(lambda: namespace.list("gpool", "-l", SUITE), lambda found: all(reason(p)[1] for p in found))
+        await namespace.wait("delete", "isess", "--all")
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
