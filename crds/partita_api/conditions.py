@@ -14,6 +14,7 @@
 | Partitioned | the pool's nodes are cut as spec.mig says               | pool reconciler     |
 | Provisioned | an elastic pool has the accelerators that plans use     | pool reconciler     |
 | Exposed     | clients reach the session at addresses that stay        | session reconciler  |
+| ClientsAuthenticated | only clients with valid credentials are answered | session reconciler |
 """
 
 from collections.abc import Iterable
@@ -42,6 +43,7 @@ class ConditionType(StrEnum):
     PARTITIONED = "Partitioned"
     PROVISIONED = "Provisioned"
     EXPOSED = "Exposed"
+    CLIENTS_AUTHENTICATED = "ClientsAuthenticated"
 
 
 class ConditionStatus(StrEnum):

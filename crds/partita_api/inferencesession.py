@@ -12,6 +12,7 @@ from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.pod.template import PodTemplate
 from partita_api.session.autoscaling import Autoscaling
+from partita_api.session.clients import Clients
 from partita_api.session.execution import Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.frontend import Frontend
@@ -286,6 +287,10 @@ class InferenceSessionSpec(SpecModel):
     execution: Execution = Field(default=Execution(), description="How models run.")
     frontend: Frontend = Field(
         default=Frontend(), description="How clients reach the session, in addition to HTTP behind Serve's proxy."
+    )
+    clients: Clients | None = Field(
+        default=None,
+        description="The clients whose requests are answered. The platform may require it. Default: everybody's.",
     )
     expose: Expose | None = Field(
         default=None,

@@ -16,6 +16,7 @@ from partita_api.profile import Profile, ProfileRequest
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
+from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 
 _LISTED_STAGES: Final = 4
 """Most stages that a remark names."""
@@ -42,6 +43,8 @@ class ServingSpec:
     pools: Mapping[str, GPUPool]
     departing_nodes: frozenset[str] = frozenset()
     """Nodes of any pool that are about to go."""
+    clients: AllowedClients | None = None
+    """The clients whose requests are answered; None for everybody's."""
 
 
 @dataclass(frozen=True)

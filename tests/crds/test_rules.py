@@ -212,6 +212,7 @@ REFUSED = [
         "more GPUs of a node than mig.gpusPerNode",
         id="a layout of more GPUs than a node has",
     ),
+    pytest.param(SESSION, "spec.clients", {}, "clients needs apiKeys or jwt", id="clients without credentials"),
     pytest.param(SESSION, "spec.expose", {}, "exactly one of ingress and gateway", id="exposed by nothing"),
     pytest.param(
         SESSION,

@@ -1,12 +1,10 @@
 """A Ray cluster that session code has taken over answers the operator with what could harm it."""
 
-import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
+from tests.security.hostile_server import Answering, complete, endless, server, silence
 
 from partita_operator.engines.frontend_client import FrontendClient
 from partita_operator.engines.monitoring_tokens import MonitoringTokens
@@ -16,57 +14,6 @@ from partita_operator.ports import EngineUnavailableError
 
 SECONDS = 0.5
 MOST_BYTES = 1 << 20
-Answering = Callable[[asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def server(answering: Answering) -> AsyncIterator[tuple[str, list[str]]]:
-    """A server that answers every request in this way: its URL, and the requests so far."""
-    requests: list[str] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            requests.append((await reader.readline()).decode().strip())
-            await reader.readuntil(b"\r\n\r\n")
-            await answering(writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", requests
-    finally:
-        listening.close()
-
-
-def complete(body: bytes, *headers: str, status: str = "200 OK") -> Answering:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        lines = (f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", "")
-        writer.write("\r\n".join(lines).encode() + body)
-        await writer.drain()
-
-    return answer
-
-
-def endless(part: bytes, pause_seconds: float) -> Answering:
-    async def answer(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while not writer.is_closing():
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(pause_seconds)
-
-    return answer
-
-
-async def silence(writer: asyncio.StreamWriter) -> None:
-    """Never answers."""
-    while not writer.is_closing():
-        await asyncio.sleep(0.05)
-        writer.transport.resume_reading()
-
 
 ATTACKS = [
     pytest.param(complete(gzip.compress(bytes(300 << 20), 1), "Content-Encoding: gzip"), "compressed", id="gzip bomb"),

@@ -64,7 +64,7 @@ async def test_nobody_without_the_token_reads_them_through_serves_proxy(
 ) -> None:
     sent = [(name, value.encode("latin-1")) for name, value in headers.items()]
     answer = await proxied.client.get(path, headers=sent)
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), answer.text
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="partita"'), answer.text
     assert "needs the monitoring token" in answer.json()["error"]
 
 

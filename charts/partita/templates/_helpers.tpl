@@ -72,7 +72,7 @@ app.kubernetes.io/component: redis
 
 {{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
 {{- define "partita.config" -}}
-{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "mig" "models" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
+{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "clients" "mig" "models" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
 {{- $kuberay := omit .Values.kuberay "tokenSecret" "redisPasswordSecret" -}}
@@ -105,6 +105,13 @@ app.kubernetes.io/component: redis
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
+{{- with .Values.clients.allowedSecrets }}
+# Sessions authenticate their clients by API keys.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ toJson . }}
+  verbs: [get]
+{{- end }}
 {{- if .Values.kuberay.image }}
 # Sessions with engine.type KubeRay run in a RayService of their namespace. The operator scales running RayClusters.
 - apiGroups: [ray.io]

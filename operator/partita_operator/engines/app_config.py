@@ -5,12 +5,15 @@ fields are. An application of Partita has one deployment.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from partita_operator.engines.placement import ReplicaDemand
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import parse_application
 from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
+
+CLIENTS: Final = "clients"
+"""The field of a frontend's `user_config` with the clients whose requests are answered."""
 
 AppConfig = Mapping[str, Any]
 """One application of Serve's declarative configuration."""
@@ -48,6 +51,13 @@ def configured_plan(frontend: AppConfig | None) -> str | None:
         return None
     plan: Mapping[str, Any] = deployment_of(frontend).get("user_config", {}).get("plan", {})
     return plan.get("name")
+
+
+def with_clients_of(source: AppConfig, frontend: AppConfig) -> AppConfig:
+    """The frontend with the accepted clients of `source`, another configuration of the same frontend."""
+    before = deployment_of(frontend)["user_config"]
+    given = {name: value for name, value in deployment_of(source)["user_config"].items() if name == CLIENTS}
+    return with_deployment(frontend, user_config={**{k: v for k, v in before.items() if k != CLIENTS}, **given})
 
 
 def stages_by_plan(config: AppConfig) -> dict[str, list[StageRef]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,16 +54,19 @@ class BoundedClient:
         most_bytes: int,
         headers: Mapping[str, str] = {},
         breaker: CircuitBreaker | None = None,
+        verify: ssl.SSLContext | bool = True,
     ) -> None:
         """`seconds` limits a request from the connection to the last byte, `most_bytes` the body of its answer.
 
-        The `breaker`, if any, refuses requests for a while after the server was silent.
+        The `breaker`, if any, refuses requests for a while after the server was silent. `verify` says how certificates
+        are checked; True for public authorities.
         """
         self._client = httpx.AsyncClient(
             base_url=base_url,
             headers={**headers, "Accept-Encoding": _IDENTITY},
             timeout=None,
             trust_env=False,
+            verify=verify,
         )
         self._seconds = seconds
         self._most_bytes = most_bytes

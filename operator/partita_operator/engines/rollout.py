@@ -21,6 +21,7 @@ from partita_operator.engines.app_config import (
     configured_plan,
     deployment_of,
     models_of,
+    with_clients_of,
 )
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.placement import (
@@ -84,7 +85,7 @@ def rollout_target(spec: ServingSpec, options: ServingOptions) -> RolloutTarget:
     return RolloutTarget(
         session_key=spec.session.key,
         plan=spec.plan.metadata.name,
-        frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, options),
+        frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, options, spec.clients),
         stages=Deployments(stages),
     )
 
@@ -128,6 +129,8 @@ def next_step(
         return RolloutStep(target.deployments, "The frontend starts.")
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
+        # Whose requests are answered changes at once, and not when the new plan is ready.
+        frontend = with_clients_of(target.frontend, frontend)
         return _migrate(target, state, frontend, old, capacity, now, late_seconds)
     message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""
     if not message and _is_stuck(target, state, now):

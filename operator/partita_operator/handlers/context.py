@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
+from partita_operator.issuers.issuers import Issuers
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.exposure.prerequisites import Prerequisites
@@ -49,6 +50,7 @@ class Context:
     """None: sessions have no objects of their own, because there is no engine with pods."""
     prerequisites: Prerequisites | None = None
     """None: as for the objects."""
+    issuers: Issuers = field(default_factory=lambda: Issuers(()))
     partitioner: GpuPartitioner | None = None
     """None: GPUs are not partitioned."""
     memories: dict[str, SessionMemory] = field(default_factory=dict)

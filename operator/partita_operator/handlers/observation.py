@@ -9,8 +9,9 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_operator.handlers.context import Context
 from partita_operator.kube.devices import device_offer
-from partita_operator.kube.errors import ApiError
+from partita_operator.kube.errors import ApiError, refusal
 from partita_operator.kube.nodes import selected_nodes
+from partita_operator.kube.secrets import read_secret
 from partita_operator.ports import (
     EngineUnavailableError,
     PartitionerError,
@@ -21,11 +22,14 @@ from partita_operator.ports import (
 )
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
+from partita_operator.reconcile.session.client_access import forbidden_clients, issuer_to_read, secret_name
 from partita_operator.reconcile.session.exposure.decision import needed_objects
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import required_profile_keys
 from partita_operator.reconcile.world import (
+    ClientsWorld,
     ExposureWorld,
+    IssuerKeys,
     Node,
     PartitionerWorld,
     PoolWorld,
@@ -67,6 +71,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
         rates=memory.rates,
         search=context.searches.last(session.key),
         exposure=await _exposure_world(session, engine.serving, context),
+        clients=await _clients_world(session, context),
         problem=engine.problem or memory.problem,
     )
 
@@ -135,6 +140,22 @@ async def _exposure_world(
         return replace(found, taken=await objects.taken(session, needed))
     except ApiError as error:
         return replace(found, backend=None, problem=f"Partita may not read the session's objects: {error}.")
+
+
+async def _clients_world(session: InferenceSession, context: Context) -> ClientsWorld:
+    """The session's API keys, and its issuer's public keys. Only what the platform allows is read."""
+    name, read_issuer = secret_name(session), issuer_to_read(session)
+    if forbidden_clients(session, context.settings.clients):
+        return ClientsWorld()
+    issuer = context.issuers.keys(read_issuer) if read_issuer is not None else IssuerKeys()
+    if name is None:
+        return ClientsWorld(issuer=issuer)
+    try:
+        return ClientsWorld(await read_secret(context.client, session.namespace, name), issuer=issuer)
+    except ApiError as error:
+        remedy = "Upgrade the Helm release, which adds the right for the names in clients.allowedSecrets."
+        problem = refusal(f"read Secret {session.namespace}/{name}", error, remedy)
+        return ClientsWorld(problem=problem, issuer=issuer)
 
 
 async def _observe_runs(

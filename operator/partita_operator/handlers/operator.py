@@ -16,6 +16,7 @@ from partita_operator.handlers.passes import PassFailedError, process_pool, proc
 from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.handlers.watches import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
+from partita_operator.issuers.issuers import Issuers
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection, load_config
@@ -78,6 +79,7 @@ async def run_operator(
             leadership=leadership,
             objects=SessionObjects(kubernetes, settings.namespaces, public) if exposes else None,
             prerequisites=Prerequisites(kubernetes, settings.exposure) if exposes else None,
+            issuers=Issuers(settings.clients.issuers),
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig.enabled else None,
         )
         tasks: list[asyncio.Task[Any]] = [
@@ -173,6 +175,7 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
             group.create_task(context.profiles.watch())
             if context.objects is not None:
                 group.create_task(context.objects.watch())
+            group.create_task(context.issuers.watch())
             if context.prerequisites is not None:
                 group.create_task(context.prerequisites.watch())
             group.create_task(_lead(context, queue))

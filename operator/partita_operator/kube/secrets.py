@@ -1,4 +1,4 @@
-"""Secrets that Partita makes. It has rights on these names only."""
+"""Secrets that Partita makes, and those that it may read. It has rights on their names only."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError, is_missing, refusal
 from partita_operator.kube.resources import SecretResource
 from partita_operator.kube.retries import retried
+from partita_operator.kube.writes import read
 from partita_operator.ports import EngineUnavailableError
 
 
@@ -20,6 +21,12 @@ class SecretContent:
     """By key."""
     owners: frozenset[str] = frozenset()
     """UIDs of the objects with which it is deleted."""
+
+
+async def read_secret(client: KubernetesClient, namespace: str, name: str) -> dict[str, bytes] | None:
+    """The values of a Secret by key; None if it does not exist. Raises ApiError and ApiServerUnavailableError."""
+    raw = await retried(lambda: read(client, SecretResource, namespace, name))
+    return None if raw is None else {key: b64decode(value) for key, value in (raw.get("data") or {}).items()}
 
 
 class Secrets:

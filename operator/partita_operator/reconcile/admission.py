@@ -13,14 +13,16 @@ from partita_operator.reconcile.capacity.accounting import selected_pools, users
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.client_access import authentication_required, lacks_clients
 from partita_operator.reconcile.session.exposure.policy import forbidden
 from partita_operator.reconcile.session.validation import find_problem
-from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.model import OperatorSettings
 
 REFUSED: Final = frozenset(
     {
         Reason.INVALID_SPEC,
+        Reason.AUTHENTICATION_REQUIRED,
+        Reason.FORBIDDEN_CLIENTS,
         Reason.FORBIDDEN_MODEL,
         Reason.FORBIDDEN_POD_TEMPLATE,
         Reason.FORBIDDEN_RAY_CLUSTER,
@@ -51,7 +53,7 @@ def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, s
     problem = find_problem(session, after, settings)
     if problem is not None and problem.reason in REFUSED:
         return Verdict(f"{problem.reason}: {problem.message}")
-    return Verdict(_locked_out(session, cluster), _not_exposed(session, settings.exposure))
+    return Verdict(_locked_out(session, cluster), _not_exposed(session, settings))
 
 
 def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
@@ -80,10 +82,12 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
     return Verdict(warnings=tuple(f"{what}. Current plans stay until the planner finds others." for what in lowered))
 
 
-def _not_exposed(session: InferenceSession, settings: ExposureSettings) -> tuple[str, ...]:
+def _not_exposed(session: InferenceSession, settings: OperatorSettings) -> tuple[str, ...]:
     """That the session serves without the public address that it requests."""
-    problem = forbidden(session, settings)
-    return (f"{Reason.EXPOSE_NOT_ALLOWED}: {problem}",) if problem else ()
+    if problem := forbidden(session, settings.exposure):
+        return (f"{Reason.EXPOSE_NOT_ALLOWED}: {problem}",)
+    unsafe = session.spec.expose is not None and lacks_clients(session, settings.clients)
+    return (f"{Reason.AUTHENTICATION_REQUIRED}: {authentication_required(settings.clients)}",) if unsafe else ()
 
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:

@@ -19,6 +19,7 @@ CONDITIONS_WITH_EVENTS: Final = frozenset(
         ConditionType.SLO_MET,
         ConditionType.HELD,
         ConditionType.EXPOSED,
+        ConditionType.CLIENTS_AUTHENTICATED,
         ConditionType.PARTITIONED,
         ConditionType.PROVISIONED,
     }

@@ -44,6 +44,20 @@ class Reason(StrEnum):
         Severity.WARNING,
         "the platform does not offer the Ray cluster of spec.engine.cluster to the namespace",
     )
+    FORBIDDEN_CLIENTS = "ForbiddenClients", Severity.WARNING, "the platform does not allow what spec.clients names"
+    AUTHENTICATION_REQUIRED = (
+        "AuthenticationRequired",
+        Severity.WARNING,
+        "the platform requires that the session authenticates its clients",
+    )
+    CLIENT_SECRET_MISSING = "ClientSecretMissing", Severity.WARNING, "the Secret with the API keys does not exist"
+    CLIENT_SECRET_UNREADABLE = (
+        "ClientSecretUnreadable",
+        Severity.WARNING,
+        "the operator cannot read the Secret with the API keys",
+    )
+    INVALID_CLIENT_KEYS = "InvalidClientKeys", Severity.WARNING, "API keys of the session's Secret cannot be used"
+    ISSUER_UNAVAILABLE = "IssuerUnavailable", Severity.WARNING, "the public keys of the issuer of tokens cannot be read"
     POOL_NOT_FOUND = "PoolNotFound", Severity.WARNING, "spec.pools names a pool that does not exist"
     POOL_TERMINATING = "PoolTerminating", Severity.WARNING, "all selected pools are being deleted"
     NO_POOL_SELECTED = "NoPoolSelected", Severity.WARNING, "spec.poolSelector selects no pool"
@@ -122,6 +136,8 @@ class Reason(StrEnum):
     SERVICE_READY = "ServiceReady", Severity.NORMAL, "the session has its Service"
     PUBLIC = "Public", Severity.NORMAL, "clients outside of the cluster reach the session"
     NO_SERVICE = "NoService", Severity.NORMAL, "the engine has no Services for sessions"
+    CLIENTS_AUTHENTICATED = "ClientsAuthenticated", Severity.NORMAL, "only clients with valid credentials are answered"
+    EVERYBODY_ACCEPTED = "EverybodyAccepted", Severity.NORMAL, "the session has no spec.clients any more"
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 

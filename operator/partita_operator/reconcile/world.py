@@ -19,6 +19,7 @@ from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory
+from partita_runtime.serving.deploy.public_keys import PublicKey
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,28 @@ class ExposureWorld:
 
 
 @dataclass(frozen=True)
+class IssuerKeys:
+    """The public keys of an issuer of tokens."""
+
+    keys: tuple[PublicKey, ...] = ()
+    """The last ones that were read."""
+    problem: str = ""
+    """Why they cannot be read now; empty if they can."""
+
+
+@dataclass(frozen=True)
+class ClientsWorld:
+    """What there is to authenticate the session's clients with."""
+
+    keys: Mapping[str, bytes] | None = field(default=None, repr=False)
+    """API keys by client; None if the Secret does not exist."""
+    problem: str = ""
+    """Why the Secret cannot be read; empty if it can."""
+    issuer: IssuerKeys = IssuerKeys()
+    """Those of the issuer that spec.clients names, if the operator reads them."""
+
+
+@dataclass(frozen=True)
 class SessionWorld:
     """The observed state around one session."""
 
@@ -97,6 +120,7 @@ class SessionWorld:
     search: Search | None = None
     exposure: ExposureWorld | None = None
     """None while the operator has not read the objects."""
+    clients: ClientsWorld = ClientsWorld()
     problem: str = ""
     """Errors of the engine or of the last pass's actions."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.inferencesession import EngineType
+from partita_operator.settings.clients import ClientSettings
 from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
@@ -201,6 +202,7 @@ class OperatorSettings(Section):
     ray: RaySettings = RaySettings()
     kuberay: KubeRaySettings = KubeRaySettings()
     exposure: ExposureSettings = ExposureSettings()
+    clients: ClientSettings = ClientSettings()
     mig: MigSettings = MigSettings()
     models: ModelsSettings = ModelsSettings()
     pod_templates: PodTemplateSettings = PodTemplateSettings()

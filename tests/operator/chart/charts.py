@@ -61,6 +61,14 @@ EVERYTHING: dict[str, Any] = {
         "allowedAnnotations": ["cert-manager.io/cluster-issuer"],
         "checkedTlsSecrets": ["serve-tls"],
     },
+    "clients": {
+        "required": "Exposed",
+        "allowedSecrets": ["partita-clients", "shop-clients"],
+        "issuers": [
+            {"issuer": "https://a.example.com", "jwksUri": "https://a.example.com:8443/keys", "namespaces": ["*"]},
+            {"issuer": "dex", "jwksUri": "http://dex.dex.svc/keys", "namespaces": ["team-a"], "allowHttp": True},
+        ],
+    },
     "mig": {"enabled": True, "namespace": "nvidia", "products": []},
     "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3", "versions": {"torch": "2.13.0"}},

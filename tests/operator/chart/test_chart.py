@@ -91,7 +91,12 @@ def test_no_right_is_a_wildcard_and_no_secret_of_others_can_be_read(values: dict
         assert "*" not in (group, resource, verb)
         assert resource not in ("clusterroles", "roles", "pods/exec")
     for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
-        assert "secrets" not in rule["resources"] or rule["resourceNames"] in ([SECRET], ["serve-tls"])
+        assert "secrets" not in rule["resources"] or rule["resourceNames"] in (
+            [SECRET],
+            ["serve-tls"],
+            ["partita-clients"],
+            ["partita-clients", "shop-clients"],
+        )
 
 
 JOBS = {
@@ -111,6 +116,7 @@ ADDRESSES = {
     *(("discovery.k8s.io", "endpointslices", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
 }
 BUDGETS = {("policy", "poddisruptionbudgets", verb) for verb in ("get", "list", "create", "patch", "delete")}
+NO_KEYS: dict[str, Any] = {"clients": {"allowedSecrets": []}}
 TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
 
 
@@ -152,12 +158,15 @@ TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
             JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS,
             id="KubeRay, with certificates of the platform",
         ),
+        pytest.param(
+            {"clients": {"allowedSecrets": ["shop-clients"]}}, {("", "secrets", "get")}, id="API keys of clients"
+        ),
     ],
 )
 def test_optional_features_add_only_the_rights_they_need(
     values: dict[str, Any], want: set[tuple[str, str, str]]
 ) -> None:
-    assert set(rules(values)) - set(rules()) == want
+    assert set(rules({**NO_KEYS, **values})) - set(rules(NO_KEYS)) == want
 
 
 WRITE = ("get", "list", "watch", "create", "patch", "delete")
@@ -183,7 +192,7 @@ ROUTES = {
 def test_public_addresses_add_only_the_rights_they_need(
     exposure: dict[str, Any], want: set[tuple[str, str, str]]
 ) -> None:
-    kuberay = {"kuberay": {"image": "x", "authentication": "Disabled"}}
+    kuberay = {**NO_KEYS, "kuberay": {"image": "x", "authentication": "Disabled"}}
 
     assert set(rules({**kuberay, "exposure": exposure})) - set(rules(kuberay)) == want
     assert set(rules({"exposure": exposure})) == set(rules()), "without KubeRay no session has a Service"

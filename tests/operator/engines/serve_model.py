@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from partita_operator.engines.app_config import AppConfig, configured_plan, demand_of, stages_by_plan
 from partita_operator.engines.deployments import Deployments
@@ -16,8 +17,10 @@ FRONTEND = frontend_name(SESSION)
 TICK_SECONDS = 10.0
 
 
-def frontend_config(plan: str) -> AppConfig:
-    return {"name": FRONTEND, "deployments": [{"name": "frontend", "user_config": {"plan": {"name": plan}}}]}
+def frontend_config(plan: str, clients: Mapping[str, Any] | None = None) -> AppConfig:
+    given = {} if clients is None else {"clients": clients}
+    user_config = {"plan": {"name": plan}, **given}
+    return {"name": FRONTEND, "deployments": [{"name": "frontend", "user_config": user_config}]}
 
 
 def stage_config(

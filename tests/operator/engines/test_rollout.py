@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil, inf
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_plan_that_never_becomes_ready_does_not_change_the_old_one() -> None:
         step(serve, desired("two", 2))
     assert (told(serve), serve.serving) == ("one", "one")
     assert serve.counts() == {"one/0": 2, "two/0": 2}
+
+
+def test_other_clients_do_not_wait_for_a_new_plan() -> None:
+    """A key that was revoked is refused at once, also while a migration never ends."""
+    serve = rolled_out({"a": 8}, desired("one", 2))
+    serve.broken = frozenset({"two"})
+    for keys in (["first"], ["second"], None):
+        target = desired("two", 2)
+        frontend = frontend_config("two", {"apiKeys": keys} if keys is not None else None)
+        step(serve, replace(target, frontend=frontend))
+        (deployment,) = serve.configs[FRONTEND]["deployments"]
+        assert told(serve) == "one"
+        assert deployment["user_config"].get("clients", {}).get("apiKeys") == keys
 
 
 def test_going_back_to_the_old_plan_removes_the_new_one() -> None:

@@ -42,7 +42,7 @@ from partita_operator.reconcile.capacity.ledger import Ledger
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
-from partita_operator.reconcile.world import Node, PoolWorld, Search, SessionWorld
+from partita_operator.reconcile.world import ClientsWorld, Node, PoolWorld, Search, SessionWorld
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory
@@ -78,6 +78,8 @@ class SimulatedCluster:
     requeues: dict[str, float] = field(default_factory=dict)
     """Seconds until the next pass of each session, as last requested."""
     unreadable: dict[str, str] = field(default_factory=dict)
+    clients: ClientsWorld = field(default_factory=ClientsWorld)
+    """What there is to authenticate the clients of all sessions with."""
     writes: int = 0
     writes_before_death: int | None = None
     _ledger: Ledger = field(default_factory=Ledger)
@@ -224,6 +226,7 @@ class SimulatedCluster:
             signals=signals,
             rates=self._rates[key],
             search=self._searches.get(key),
+            clients=self.clients,
             problem=problem,
         )
 

@@ -10,7 +10,10 @@ from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
 from partita_api.inferencesession import EngineType, Objective, ObjectiveType
 from partita_api.pod.template import PodTemplate
+from partita_api.session.clients import ApiKeys, Clients, Jwt
 from partita_operator.reconcile.admission import judge_pool, judge_session
+from partita_operator.settings.clients import ClientSettings, Required
+from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import ModelsSettings, OperatorSettings
 
@@ -69,6 +72,44 @@ def test_refusals_of_sessions_name_no_pool_that_the_session_does_not() -> None:
         refusal = judge_session(builder.build(), "", present, OperatorSettings()).refusal
         assert refusal
         assert "secret" not in refusal
+
+
+KEYS = Clients(api_keys=ApiKeys(secret_name="partita-clients"))
+
+
+@pytest.mark.parametrize(
+    ("clients", "settings", "want"),
+    [
+        pytest.param(None, ClientSettings(), "", id="not required"),
+        pytest.param(None, ClientSettings(required=Required.EXPOSED), "", id="required of public addresses"),
+        pytest.param(None, ClientSettings(required=Required.ALWAYS), "AuthenticationRequired: ", id="required of all"),
+        pytest.param(KEYS, ClientSettings(required=Required.ALWAYS), "", id="API keys"),
+        pytest.param(KEYS, ClientSettings(allowed_secrets=()), "ForbiddenClients: ", id="a Secret"),
+        pytest.param(
+            Clients(jwt=Jwt(issuer="https://login.example.com", audiences=("partita",))),
+            ClientSettings(),
+            "ForbiddenClients: The platform does not offer issuer https://login.example.com",
+            id="an issuer",
+        ),
+    ],
+)
+def test_clients_that_are_not_authenticated_as_the_platform_requires(
+    clients: Clients | None, settings: ClientSettings, want: str
+) -> None:
+    builder = TRAFFIC.with_spec(clients=clients)
+    verdict = judge_session(builder.build(), "", cluster().cluster(), OperatorSettings(clients=settings))
+    assert verdict.refusal.startswith(want)
+    assert bool(verdict.refusal) == bool(want)
+
+
+def test_a_public_address_without_authentication_is_a_warning() -> None:
+    builder = TRAFFIC.with_spec(expose={"ingress": {"host": "serve.example.com"}})
+    allowed = ExposureSettings(allowed_hosts=("serve.example.com",), allowed_ingress_classes=("nginx",))
+    settings = KUBERAY.model_copy(update={"exposure": allowed, "clients": ClientSettings(required=Required.EXPOSED)})
+    (warning,) = judge_session(builder.build(), "", cluster().cluster(), settings).warnings
+    assert warning.startswith("AuthenticationRequired: The platform requires that sessions with spec.expose")
+    protected = builder.with_spec(clients=KEYS).build()
+    assert judge_session(protected, "", cluster().cluster(), settings).warnings == ()
 
 
 def test_a_public_address_that_is_not_allowed_is_a_warning() -> None:

@@ -16,6 +16,7 @@ from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_api.session.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
 from partita_runtime.serving.deploy.stage_arguments import StageArguments, stage_build
 
@@ -75,6 +76,8 @@ class Application:
     """The sub-cluster that holds all models."""
     pool_memory: str | None = None
     """Memory of one accelerator."""
+    clients: AllowedClients | None = None
+    """The clients whose requests are answered; None for everybody's."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -168,7 +171,8 @@ class Application:
 
     @property
     def epoch(self) -> Epoch:
-        return epoch(self.session, self.plan, self.profiles, dict.fromkeys(self.pools, 10000000000.0))
+        bandwidth = dict.fromkeys(self.pools, 10000000000.0)
+        return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients)
 
     def stage_arguments(self) -> list[StageArguments]:
         """The arguments of each replica of the plan."""

@@ -13,6 +13,7 @@ from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
+from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.exposure.decision import Exposure
 from partita_operator.reconcile.session.holds import held
 from partita_operator.reconcile.session.plan_conditions import rollout_summary, scaled_to_zero_summary
@@ -46,6 +47,7 @@ class Pass:
     planning: Planning
     rollback: Rollback
     rollout: Rollout
+    access: ClientAccess
     exposure: Exposure
     current: str | None
     """Name of the current plan."""
@@ -62,7 +64,7 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
         planned,
         _with_remarks(rolled_out, step),
         held(step.rollout.hold, step.rollback),
-        *((step.exposure.finding,) if step.exposure.finding is not None else ()),
+        *(finding for finding in (step.exposure.finding, step.access.finding) if finding is not None),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
     )
@@ -208,6 +210,9 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
     if step.world.serving is None:
         message = f"{step.world.problem} Replicas stay as they are. Partita tries again."
         return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
+    if step.access.nobody:
+        reason = step.access.finding.reason if step.access.finding is not None else Reason.CLIENT_SECRET_MISSING
+        return Finding(ConditionType.READY, False, reason, step.access.nobody), True
     at_target = step.rollout.serves and step.rollout.target == step.planning.desired
     if at_target and step.rollout.at_zero and step.rollout.missing_to_start:
         message = (

@@ -15,6 +15,7 @@ from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
 from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
+from partita_operator.reconcile.session.client_access import client_access
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
 from partita_operator.reconcile.session.exposure.decision import expose
@@ -69,8 +70,9 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
         planning = decide_plan(world, profiling, current, now)
     hold = find_hold(world, planning, rollback, current, now)
     fallback = current if current is not None or paused else _approved_pending(world)
-    rollout = roll_out(world, planning, fallback, hold, now)
-    return Pass(world, problem, profiling, planning, rollback, rollout, expose(world), current_name)
+    access = client_access(world)
+    rollout = roll_out(world, planning, fallback, hold, access, now)
+    return Pass(world, problem, profiling, planning, rollback, rollout, access, expose(world), current_name)
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:

@@ -21,6 +21,7 @@ from partita_operator.reconcile.capacity.priorities import give_way, within
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import listed, seconds_in_state
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.session.pod_policy import forbidden_parts
@@ -88,7 +89,12 @@ def current_plan_name(world: SessionWorld) -> str | None:
 
 
 def roll_out(
-    world: SessionWorld, planning: Planning, fallback: PipelinePlan | None, hold: Hold | None, now: datetime
+    world: SessionWorld,
+    planning: Planning,
+    fallback: PipelinePlan | None,
+    hold: Hold | None,
+    access: ClientAccess,
+    now: datetime,
 ) -> Rollout:
     """State of the plan that should serve now, and the actions for it; `fallback` serves until then."""
     desired = planning.desired
@@ -113,7 +119,7 @@ def roll_out(
     free = _free(target, left, world.availability.takeable if at_zero else world.availability.free)
     scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
-    spec = _serving_spec(world, target, targets, target == desired and not planning.rolled_back)
+    spec = _serving_spec(world, target, targets, target == desired and not planning.rolled_back, access)
     return Rollout(
         target=target,
         targets=targets,
@@ -237,9 +243,11 @@ def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mappin
 
 
 def _serving_spec(
-    world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_desired: bool
+    world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_desired: bool, access: ClientAccess
 ) -> ServingSpec | str:
     """The target for the engine, or the reason why there is none."""
+    if access.unknown:
+        return f"Its applications stay as they are. {access.unknown}"
     session = world.session if as_desired else _session_of(target, world.session)
     if session is None:
         return f"Plan {target.metadata.name} does not record its spec. Its replicas stay as they are."
@@ -262,7 +270,7 @@ def _serving_spec(
     except TemplateConflictError as conflict:
         return f"Its pods stay as they are: {conflict}."
     departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
-    return ServingSpec(session, target, targets, profiles, pools, departing)
+    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed)
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

@@ -13,7 +13,9 @@ from partita_operator.reconcile.capacity.accounting import selected_pools, usabl
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.findings import listed
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.client_access import authentication_required, forbidden_clients, invalid_clients
 from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_operator.settings.clients import Required
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.session.session_graph import session_problems
 
@@ -58,13 +60,15 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
             f"The session's name must have at most {MAX_SESSION_NAME} characters: lower-case letters, digits and "
             "dashes. Delete the session and create it under another name.",
         )
-    found = session_problems(session.spec)
-    return SpecProblem(Reason.INVALID_SPEC, f"{'; '.join(found)}.") if found else None
+    if found := session_problems(session.spec):
+        return SpecProblem(Reason.INVALID_SPEC, f"{'; '.join(found)}.")
+    wrong = invalid_clients(session)
+    return SpecProblem(Reason.INVALID_SPEC, wrong) if wrong else None
 
 
 def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecProblem | None:
-    if found := settings.models.policy.session_problems(session.spec):
-        return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.")
+    if problems := settings.models.policy.session_problems(session.spec):
+        return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(problems)}.")
     namespace, cluster = session.namespace, session.spec.engine.cluster
     if cluster is not None and settings.ray.cluster_for(cluster, namespace) is None:
         return SpecProblem(
@@ -72,6 +76,10 @@ def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecPro
             f"The platform does not offer the Ray cluster {cluster} to namespace {namespace}. Name another one in "
             "spec.engine.cluster, or have this one added to ray.clusters of the chart.",
         )
+    if session.spec.clients is None and settings.clients.required is Required.ALWAYS:
+        return SpecProblem(Reason.AUTHENTICATION_REQUIRED, authentication_required(settings.clients))
+    if found := forbidden_clients(session, settings.clients):
+        return SpecProblem(Reason.FORBIDDEN_CLIENTS, found)
     template = session.spec.pod_template
     if template is None:
         return None
@@ -81,8 +89,8 @@ def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecPro
             "spec.podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray. Remove "
             "it, or set engine.type KubeRay.",
         )
-    if found := forbidden_parts(template, settings.pod_templates):
-        return SpecProblem(Reason.FORBIDDEN_POD_TEMPLATE, f"{listed(found, '; ')}.")
+    if parts := forbidden_parts(template, settings.pod_templates):
+        return SpecProblem(Reason.FORBIDDEN_POD_TEMPLATE, f"{listed(parts, '; ')}.")
     return None
 
 

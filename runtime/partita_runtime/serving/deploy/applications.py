@@ -16,6 +16,7 @@ from partita_api.pipelineplan import PipelinePlan, Stage
 from partita_api.pool.ray_resource import digest_of
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import epoch
 from partita_runtime.serving.deploy.monitoring_access import with_monitoring
 from partita_runtime.serving.deploy.names import (
@@ -85,13 +86,15 @@ def frontend_application(
     profiles: Mapping[tuple[str, str], Profile],
     pools: Mapping[str, GPUPool],
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
+    clients: AllowedClients | None = None,
 ) -> dict[str, Any]:
     """The application of the session's frontend. It serves `plan` once the plan's replicas are ready.
 
-    Until then it serves the previous plan. Profiles are by (module, pool), pools by name.
+    Until then it serves the previous plan. It answers `clients` only, None for everybody. Profiles are by (module,
+    pool), pools by name.
     """
     bandwidth = {name: float(pool.spec.bandwidth) for name, pool in pools.items()}
-    serving = epoch(session, plan, profiles, bandwidth)
+    serving = epoch(session, plan, profiles, bandwidth, clients)
     return {
         "name": frontend_name(session.key),
         "route_prefix": route_prefix(session.key),

@@ -11,8 +11,9 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
+from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 
-_NOT_OF_FRONTENDS: Final = {"engine", "expose", "pod_template"}
+_NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template"}
 """Parts of a session's spec that only the operator reads. A frontend of an earlier version refuses what it does not
 know."""
 
@@ -26,6 +27,8 @@ class Epoch(SpecModel):
     plan: SchedulingPlan
     outputs: dict[str, tuple[TensorSpec, ...]] = {}
     """The output tensors of each model for one sample, if its profile has them."""
+    clients: AllowedClients | None = None
+    """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
@@ -47,8 +50,9 @@ def epoch(
     plan: PipelinePlan,
     profiles: Mapping[tuple[str, str], Profile],
     bandwidth: Mapping[str, float],
+    clients: AllowedClients | None = None,
 ) -> Epoch:
-    """The epoch in which `plan` serves the session.
+    """The epoch in which `plan` serves the session's `clients`.
 
     Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError with the key of a missing profile.
     """
@@ -58,4 +62,5 @@ def epoch(
         session=session.spec,
         plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
         outputs={module: profiles[module, pool].outputs for module, pool in sorted(used, reverse=True)},
+        clients=clients,
     )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
+from partita_runtime.serving.authentication.authenticator import CREDENTIALS
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_service import (
     CancellableRequest,
@@ -58,6 +59,7 @@ def asgi_application(session: Session, monitoring_digest: str = "") -> ASGIApp:
 async def _answer(service: HttpService, head: HttpHead, receive: Receive) -> HttpAnswer:
     try:
         call, arrived = service.call(head), now_micros()
+        service.admit(call)
     except RequestError as error:
         return refusal(error)
     try:
@@ -114,11 +116,13 @@ class _AsgiClient:
 
 def _head(scope: MutableMapping[str, Any]) -> HttpHead:
     base_url = scope.get("root_path", "")
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     return HttpHead(
         method=scope["method"],
         path=scope["path"].removeprefix(base_url),
-        headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        headers=dict(headers),
         base_url=base_url,
+        credentials=tuple([value for name, value in headers if name == CREDENTIALS]),
     )
 
 

@@ -10,6 +10,12 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.authentication.authenticator import (
+    CREDENTIALS,
+    MAX_CREDENTIALS,
+    Authenticator,
+    UnauthenticatedError,
+)
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_service import too_slow
 from partita_runtime.serving.ingress.image_request import with_tensors
@@ -29,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
     404: grpc.StatusCode.NOT_FOUND,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -53,6 +60,7 @@ class _GrpcServer:
         options = [
             ("grpc.max_receive_message_length", session.settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
+            ("grpc.max_metadata_size", 2 * MAX_CREDENTIALS),  # else gRPC refuses some calls with long credentials
             ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port
         ]
         self._server = grpc.aio.server(options=options)
@@ -171,12 +179,18 @@ class _GrpcInference(PendingRequest):
             self.answer.set_exception(error)
 
 
+def _credentials(context: Any) -> list[str]:
+    return [str(value) for key, value in context.invocation_metadata() or () if key == CREDENTIALS]
+
+
 def _text_metadata(context: Any) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
 # ModelInfer reads its message itself, and checks first whether there is memory for it.
 _HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
+_FOR_EVERYBODY: Final = frozenset({"ServerLive", "ServerReady"})
+"""Methods that load balancers call, without credentials."""
 
 
 def _service(session: Session) -> grpc.GenericRpcHandler:
@@ -186,7 +200,7 @@ def _service(session: Session) -> grpc.GenericRpcHandler:
         SERVICE,
         {
             name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
-                _answering(getattr(methods, name)),
+                _answering(getattr(methods, name), None if name in _FOR_EVERYBODY else session.clients),
                 request_deserializer=infer if name == "ModelInfer" else MESSAGES[f"{name}Request"].FromString,
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
             )
@@ -198,14 +212,20 @@ def _service(session: Session) -> grpc.GenericRpcHandler:
 async def _abort(context: Any, error: RequestError, status: grpc.StatusCode | None = None) -> None:
     if error.retry_after_seconds is not None:
         context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
+    if isinstance(error, UnauthenticatedError):
+        context.set_trailing_metadata((("www-authenticate", error.challenge),))
     await context.abort(status or _STATUS.get(error.status, grpc.StatusCode.INTERNAL), str(error))
 
 
-def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """The method with its errors as gRPC codes."""
+def _answering(
+    method: Callable[[Any, Any], Awaitable[Any]], clients: Authenticator | None
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The method with its errors as gRPC codes, for the accepted `clients`; None for everybody."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
+            if clients is not None and not clients.open:
+                clients.check(_credentials(context))
             return await method(request, context)
         except BodyMemoryError as error:
             await _abort(context, refused(error), grpc.StatusCode.RESOURCE_EXHAUSTED)

@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 import httptools
 import numpy as np
 
+from partita_runtime.serving.authentication.authenticator import UnauthenticatedError
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, not_http
 from partita_runtime.serving.ingress.http_service import (
@@ -242,6 +243,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._keep_alive = head.keep_alive
         if isinstance(head.call, RequestError):
             self._refuse(head.call, head.keep_alive and not head.length)
+            return
+        try:
+            self._service.admit(head.call)
+        except UnauthenticatedError as error:
+            self._refuse(error, head.keep_alive and not head.length)
             return
         self._call, self._arrived = head.call, now_micros()
         length = head.length

@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from partita_runtime.serving.authentication.authenticator import CREDENTIALS
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpHead, HttpService
 from partita_runtime.serving.protocol.inference import RequestError, digits
 
@@ -64,7 +65,7 @@ class HeadReader:
         chunked = "transfer-encoding" in headers
         call: HttpCall | RequestError
         try:
-            call = self._service.call(self._head(parser.get_method().decode(), read.url, headers))
+            call = self._service.call(self._head(parser.get_method().decode(), read))
         except RequestError as error:
             call = error
         return RequestHead(
@@ -76,13 +77,13 @@ class HeadReader:
             expects_continue=headers.get("expect", "").lower() == "100-continue",
         )
 
-    def _head(self, method: str, url: bytes, headers: dict[str, str]) -> HttpHead:
+    def _head(self, method: str, read: "_HeadCallbacks") -> HttpHead:
         try:
-            path = unquote((httptools.parse_url(url).path or b"/").decode("latin-1"))
+            path = unquote((httptools.parse_url(read.url).path or b"/").decode("latin-1"))
         except httptools.HttpParserError as error:
             raise not_http(error) from None
         base_url = self._base_url if path.startswith(f"{self._base_url}/") else ""
-        return HttpHead(method, path.removeprefix(base_url), headers, base_url)
+        return HttpHead(method, path.removeprefix(base_url), read.headers, base_url, tuple(read.credentials))
 
 
 class _HeadCallbacks:
@@ -91,13 +92,17 @@ class _HeadCallbacks:
     def __init__(self) -> None:
         self.url = b""
         self.headers: dict[str, str] = {}
+        self.credentials: list[str] = []
         self.complete = False
 
     def on_url(self, url: bytes) -> None:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self.headers[key] = text
+        if key == CREDENTIALS:
+            self.credentials.append(text)
 
     def on_headers_complete(self) -> None:
         self.complete = True

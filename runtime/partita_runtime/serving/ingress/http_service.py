@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.authentication.authenticator import UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
 from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.pending_request import PendingRequest
@@ -70,6 +71,8 @@ class HttpHead:
     """By name in lower case."""
     base_url: str = ""
     """The part of the client's URL before the path, such as /default/traffic."""
+    credentials: tuple[str, ...] = ()
+    """The values of all its headers `authorization`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +150,12 @@ class HttpService:
         if self._monitoring_digest is None:
             raise _not_found(head)
         if not may_monitor(head.headers.get("authorization", ""), self._monitoring_digest):
-            raise RequestError(401, f"{head.path} needs the monitoring token of the session's namespace")
+            raise UnauthenticatedError(f"{head.path} needs the monitoring token of the session's namespace")
+
+    def admit(self, call: HttpCall) -> None:
+        """Check the client of a request, before its body is read. Raises UnauthenticatedError if it is not accepted."""
+        if not self._session.clients.open and call.operation not in _NOT_OF_CLIENTS:
+            self._session.clients.check(call.head.credentials)
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
@@ -246,6 +254,8 @@ _MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
     "ready": Operation.MODEL_READY,
     "infer": Operation.INFER,
 }
+_NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.READY, *_MEASUREMENTS})
+"""What load balancers read without credentials, and the operator and Prometheus with a token of their own."""
 
 
 class MethodError(RequestError):
@@ -268,8 +278,8 @@ def _failure(error: Exception) -> HttpAnswer:
 def refusal(error: RequestError) -> HttpAnswer:
     """The answer with an error."""
     headers = {} if error.retry_after_seconds is None else {"retry-after": str(error.retry_after_seconds)}
-    if error.status == 401:
-        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, UnauthenticatedError):
+        headers["www-authenticate"] = error.challenge
     if isinstance(error, MethodError):
         headers["allow"] = ", ".join(error.allowed)
     return _json({"error": str(error)}, error.status, headers, close=error.status in (408, 413, 415))

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from partita_runtime.serving.authentication.authenticator import Authenticator
 from partita_runtime.serving.central.coordinator_link import CoordinatorFinder
 from partita_runtime.serving.central.remote_scheduler import RemoteScheduler
 from partita_runtime.serving.deploy.directory import Announcement
@@ -59,6 +60,8 @@ class Session:
         """Samples and traces requests; None if requests are not traced."""
         self.bodies = BodyMemory(settings.max_reading_bytes)
         """Memory of the request bodies that are being read, by all servers of the session."""
+        self.clients = Authenticator()
+        """Whose requests are answered."""
         self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)
         self.meter = Meter()
         """Counts the requests of this frontend."""
@@ -133,8 +136,12 @@ class Session:
             await asyncio.wait({self._first_plan}, timeout=seconds)
 
     def reconfigure(self, epoch: Epoch) -> None:
-        """Move to `epoch` as soon as its replicas and functions are ready; the current epoch serves until then."""
-        self._epochs.move_to(epoch)
+        """Move to `epoch` as soon as its replicas and functions are ready; the current epoch serves until then.
+
+        Its clients are those of all requests from now on.
+        """
+        self.clients.allow(epoch.clients)
+        self._epochs.move_to(epoch.model_copy(update={"clients": None}))
 
     def signals(self) -> SessionSignals:
         """The measurements of all frontends over the session's autoscaling window.

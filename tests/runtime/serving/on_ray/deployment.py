@@ -56,7 +56,7 @@ class Deployment:
         self, app: Application, options: ServingOptions = OPTIONS, most_on_a_node: int | None = None
     ) -> None:
         """Start the session's frontend, or switch it to the session's plan."""
-        frontend = frontend_application(app.session, app.plan, app.profiles, app.pools, options)
+        frontend = frontend_application(app.session, app.plan, app.profiles, app.pools, options, app.clients)
         if most_on_a_node is not None:
             frontend["deployments"][0]["max_replicas_per_node"] = most_on_a_node
         self._take([frontend])

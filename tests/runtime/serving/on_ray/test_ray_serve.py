@@ -1,5 +1,6 @@
 """The data plane on a real Ray cluster, deployed like by the operator, reached through Serve's HTTP proxy."""
 
+from dataclasses import replace
 from functools import partial
 
 import httpx
@@ -14,8 +15,11 @@ from tests.runtime.serving.on_ray.deployment import Deployment, Loading
 from tests.runtime.serving.plans import Application
 from tests.runtime.serving.sessions import NETWORK, STEADY, TRAFFIC
 from tests.runtime.serving.telemetry.collector import Collector
+from tritonclient.utils import InferenceServerException
 
 from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.deploy.allowed_clients import AllowedClients, key_digest
+from partita_runtime.serving.deploy.applications import frontend_name
 
 pytestmark = pytest.mark.ray
 
@@ -95,6 +99,50 @@ def test_a_request_traced_by_its_client_has_spans_of_all_stages(deployment: Depl
     deployment.until(lambda: traces.names_in(trace) == want, "the whole trace is exported")
     ran = [span for span in traces.spans if span.trace_id.hex() == trace and span.name == "run"]
     assert {a.value.int_value for span in ran for a in span.attributes if a.key == "partita.stage"} == {0, 1}
+
+
+def test_clients_change_in_place_at_every_entrance(deployment: Deployment) -> None:
+    """Serve gives the frontend its other `user_config`, and starts no other process."""
+    addresses = ("grpcAddress", "httpAddress")
+    deployment.until(
+        lambda: all(deployment.signals(TRAFFIC)[name] for name in addresses), "both ports are listened for"
+    )
+    before = frontend(deployment, TRAFFIC)
+    try:
+        for key in ("f3c1a0b9d2e84f6a", "0123456789abcdef"):
+            digest = key_digest("uid", key.encode())
+            deployment.apply_frontend(replace(TRAFFIC, clients=AllowedClients(salt="uid", api_keys=(digest,))))
+            deployment.until(lambda key=key: answered(deployment, TRAFFIC, key) == [200, 200, "OK"], "the key counts")
+            assert answered(deployment, TRAFFIC, "other") == [401, 401, "UNAUTHENTICATED"]
+            assert deployment.ready(TRAFFIC)
+            assert deployment.signals(TRAFFIC)["plan"] == TRAFFIC.plan_name
+    finally:
+        deployment.apply_frontend(TRAFFIC)
+        deployment.until(lambda: answered(deployment, TRAFFIC, "other") == [200, 200, "OK"], "everybody is answered")
+    assert frontend(deployment, TRAFFIC) == before
+
+
+def answered(deployment: Deployment, app: Application, key: str) -> list[int | str]:
+    """Status of a request for metadata behind Serve's proxy, on the frontend's own port, and by gRPC."""
+    signals, sent = deployment.signals(app), {"authorization": f"Bearer {key}"}
+    urls = (deployment.url(app), signals["httpAddress"])
+    statuses: list[int | str] = [
+        httpx.get(f"http://{url}/v2/models/{app.name}", headers=sent).status_code for url in urls
+    ]
+    client = triton_grpc.InferenceServerClient(signals["grpcAddress"])
+    try:
+        client.get_model_metadata(app.name, headers=sent)
+        return [*statuses, "OK"]
+    except InferenceServerException as error:
+        return [*statuses, str(error.status()).removeprefix("StatusCode.")]
+    finally:
+        client.close()
+
+
+def frontend(deployment: Deployment, app: Application) -> str:
+    """The actor of the session's frontend."""
+    (found,) = (r for r in deployment.replicas() if r["application"] == frontend_name(app.session.key))
+    return str(found["actor_id"])
 
 
 def test_large_requests_are_answered(deployment: Deployment) -> None:

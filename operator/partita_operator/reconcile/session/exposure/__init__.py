@@ -2,5 +2,5 @@
 
 `service` makes the Service and its EndpointSlices, `ingress` and `gateway` the objects of spec.expose, which `policy`
 limits. `public` says what is missing for the public address. `decision` compares all of them with what there is. May
-import `reconcile`.
+import `reconcile` and `reconcile.session.client_access`.
 """

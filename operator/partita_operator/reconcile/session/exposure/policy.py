@@ -8,6 +8,7 @@ from partita_api.inferencesession import EngineType, InferenceSession
 from partita_api.session.expose import GatewayExposure, HostClaim, IngressExposure
 from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.findings import listed
+from partita_operator.reconcile.session.client_access import lacks_clients
 from partita_operator.reconcile.world import SessionWorld
 from partita_operator.settings.exposure import NAMESPACE_PLACEHOLDER, ExposureSettings
 from partita_operator.settings.model import OperatorSettings
@@ -144,7 +145,8 @@ def _conflicts(use: HostUse, theirs: HostUse, own: InferenceSession, other: Infe
 def _may_have_hosts(session: InferenceSession, settings: OperatorSettings) -> bool:
     """Whether the session's request counts: one that is refused anyway takes no host from others."""
     engine = session.spec.engine.type_or(settings.default_engine)
-    return engine is EngineType.KUBERAY and not forbidden(session, settings.exposure)
+    allowed = not forbidden(session, settings.exposure) and not lacks_clients(session, settings.clients)
+    return engine is EngineType.KUBERAY and allowed
 
 
 def _precedence(session: InferenceSession, host: str) -> tuple[bool, str, str, str]:

@@ -10,6 +10,7 @@ from partita_api.session.expose import GatewayExposure, IngressExposure
 from partita_operator.reconcile.findings import Finding, listed
 from partita_operator.reconcile.object_changes import Document, ObjectName, object_name
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.client_access import authentication_required, may_be_public
 from partita_operator.reconcile.session.exposure.condition import name_taken, not_exposed, unknown_exposure
 from partita_operator.reconcile.session.exposure.gateway import (
     GROUP,
@@ -69,6 +70,10 @@ def public_address(world: SessionWorld, exposure: ExposureWorld) -> PublicAddres
         return PublicAddress()
     if problem := forbidden(session, settings):
         return PublicAddress(finding=not_exposed(Reason.EXPOSE_NOT_ALLOWED, problem))
+    if not may_be_public(world):
+        return PublicAddress(
+            finding=not_exposed(Reason.AUTHENTICATION_REQUIRED, authentication_required(world.settings.clients))
+        )
     if taken := taken_hosts(world):
         message = f"Another session has the host {listed(sorted(taken))}. Choose another host."
         return PublicAddress(finding=not_exposed(Reason.HOST_TAKEN, message))

@@ -1,20 +1,24 @@
 """A session's Ingress, its public URL, and what the condition Exposed says about them."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from tests.builders import session
 
 from partita_api.inferencesession import EngineType, InferenceSession, InferenceSessionStatus
+from partita_api.session.clients import Clients
 from partita_operator.ports import ServingStatus, SessionBackend
 from partita_operator.reconcile.actions import ApplyObject, DeleteObject
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.object_changes import marked
 from partita_operator.reconcile.session.exposure.decision import Exposure, expose, needed_objects
 from partita_operator.reconcile.session.exposure.ingress import ingress
+from partita_operator.reconcile.session.exposure.policy import claims
 from partita_operator.reconcile.session.exposure.service import service
-from partita_operator.reconcile.world import ExposureWorld, KindState, PublicWorld, SessionWorld
+from partita_operator.reconcile.world import ClientsWorld, ExposureWorld, KindState, PublicWorld, SessionWorld
+from partita_operator.settings.clients import ClientSettings, Required
 from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings
@@ -151,6 +155,44 @@ def test_what_is_not_allowed_is_deleted() -> None:
     assert "exposure.allowedHosts" in found.finding.message
     assert found.actions == (DeleteObject("networking.k8s.io/v1", "Ingress", "traffic", "uid-Ingress"),)
     assert found.url == CLUSTER_URL
+
+
+KEY_SET = '{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}'
+TOKENS = {"jwt": {"issuer": "a", "audiences": ["b"], "jwks": KEY_SET}}
+KEYS = {"apiKeys": {"secretName": "partita-clients"}}
+
+
+@pytest.mark.parametrize(
+    ("required", "clients", "keys", "want_public"),
+    [
+        pytest.param(Required.NEVER, None, None, True, id="not required"),
+        pytest.param(Required.EXPOSED, None, None, False, id="required, and everybody is answered"),
+        pytest.param(Required.ALWAYS, None, None, False, id="always required, and everybody is answered"),
+        pytest.param(Required.EXPOSED, TOKENS, None, True, id="tokens"),
+        pytest.param(Required.EXPOSED, KEYS, {"shop": b"x" * 16}, True, id="API keys"),
+        pytest.param(Required.EXPOSED, KEYS, {}, True, id="no keys, so that nobody is answered"),
+        pytest.param(Required.EXPOSED, KEYS, None, False, id="keys that cannot be read"),
+    ],
+)
+def test_a_public_address_where_the_platform_requires_authentication(
+    required: Required, clients: Any, keys: dict[str, bytes] | None, want_public: bool
+) -> None:
+    given = Clients.model_validate(clients) if clients is not None else None
+    own = OWN.model_copy(update={"spec": OWN.spec.model_copy(update={"clients": given})})
+    settings = SETTINGS.model_copy(update={"clients": ClientSettings(required=required)})
+    found = ClientsWorld(keys, problem="" if keys is not None else "Partita may not read the Secret.")
+    serving = ServingStatus(url="http://engine/default/traffic")
+    world = SessionWorld(own, Cluster(), settings, serving=serving, exposure=READY, clients=found)
+    made = expose(world)
+    if want_public:
+        assert (made.url, made.actions) == (URL, ())
+        return
+    assert made.finding is not None
+    assert (made.finding.status, made.finding.reason, made.url) == (False, "AuthenticationRequired", CLUSTER_URL)
+    assert [(action.kind, action.name) for action in made.actions if isinstance(action, DeleteObject)] == [
+        ("Ingress", "traffic")
+    ]
+    assert claims(world, datetime(2026, 1, 1, tzinfo=UTC)) == () or clients is not None
 
 
 @pytest.mark.parametrize(
