@@ -5,6 +5,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -79,6 +80,11 @@ Input = tuple[str, DType, list[int]]
     help="Inputs as .npz: tensors by name; the first dimension is the request. Default: random, of the model's shape.",
 )
 @click.option(
+    "--credentials",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the API key or token of a client, if the session authenticates its clients.",
+)
+@click.option(
     "--csv", type=click.Path(dir_okay=False, path_type=Path), help="Write one line for each request to this file."
 )
 @output_option
@@ -95,6 +101,7 @@ def load(
     timeout_s: float,
     wait_s: float,
     payload: Path | None,
+    credentials: Path | None,
     csv: Path | None,
     output: OutputFormat,
 ) -> None:
@@ -105,13 +112,15 @@ def load(
     """
     generator = np.random.default_rng(seed)
     endpoint = _endpoint(url)
+    sent = _authorization(credentials) if credentials is not None else {}
     try:
         schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
         payloads = _from_file(payload) if payload is not None else None
-        inputs = _inputs(endpoint, wait_s) if payloads is None or wait_s > 0 else []
+        inputs = _inputs(endpoint, sent, wait_s) if payloads is None or wait_s > 0 else []
+        requests = _random(inputs, generator) if payloads is None else payloads
         config = LoadConfig(
             url=f"{endpoint}/infer",
-            payloads=_random(inputs, generator) if payloads is None else payloads,
+            payloads=[replace(request, headers={**request.headers, **sent}) for request in requests],
             schedule=schedule,
             duration_s=seconds,
             slo_s=slo_ms / 1e3,
@@ -143,6 +152,14 @@ def _endpoint(url: str) -> str:
     return f"{base}/v2/models/{model}"
 
 
+def _authorization(credentials: Path) -> dict[str, str]:
+    """The header with a client's credentials. Raises BadInput, which does not repeat them."""
+    key = credentials.read_text(errors="replace").strip()
+    if not key or not (key.isascii() and key.isprintable()) or " " in key:
+        raise BadInput(f"{credentials} must have the credentials alone, in visible ASCII characters")
+    return {"Authorization": f"Bearer {key}"}
+
+
 def _schedule(
     trace: Path | None,
     rate: str,
@@ -156,12 +173,12 @@ def _schedule(
     return arrival_times(process, RateSchedule.parse(rate), seconds, generator, gamma_shape)
 
 
-def _inputs(endpoint: str, wait_s: float) -> list[Input]:
+def _inputs(endpoint: str, headers: dict[str, str], wait_s: float) -> list[Input]:
     """The model's inputs from its metadata endpoint, which may take `wait_s` until it answers."""
     begin = reported = time.monotonic()
     while True:
         try:
-            with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
+            with urllib.request.urlopen(urllib.request.Request(endpoint, headers=headers), timeout=10.0) as answer:
                 return [(spec["name"], DType(spec["datatype"]), spec["shape"]) for spec in json.load(answer)["inputs"]]
         except (OSError, ValueError, KeyError, TypeError, HTTPException) as error:
             now = time.monotonic()

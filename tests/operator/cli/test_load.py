@@ -4,6 +4,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -19,8 +21,11 @@ class Starting(BaseHTTPRequestHandler):
 
     refusals = 0
     metadata = METADATA
+    authorizations: ClassVar[list[str | None]] = []
+    """What clients sent."""
 
     def do_GET(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
         if Starting.refusals > 0:
             Starting.refusals -= 1
             self.send_error(404)
@@ -28,6 +33,7 @@ class Starting(BaseHTTPRequestHandler):
             self._answer(Starting.metadata)
 
     def do_POST(self) -> None:
+        self.authorizations.append(self.headers["Authorization"])
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(b"{}")
 
@@ -61,6 +67,34 @@ def test_load_waits_for_the_session(session_url: str, monkeypatch: pytest.Monkey
 
     assert done.exit_code == ExitCode.OK, done.output
     assert done.output.count("does not answer yet; waiting up to 300 s") == 3
+
+
+@pytest.mark.parametrize(
+    ("credentials", "want"),
+    [
+        pytest.param("f3c1a0b9d2e84f6a\n", {"Bearer f3c1a0b9d2e84f6a"}, id="a key and a new line"),
+        pytest.param(None, {None}, id="none"),
+    ],
+)
+def test_load_sends_credentials(
+    session_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, credentials: str | None, want: set[str | None]
+) -> None:
+    monkeypatch.setattr(Starting, "authorizations", [])
+    options = ["--slo-ms", "10000", "--seconds", "1", "--rate", "5"]
+    if credentials is not None:
+        (tmp_path / "key").write_text(credentials)
+        options += ["--credentials", str(tmp_path / "key")]
+    done = CliRunner().invoke(main, ["load", session_url, *options])
+    assert done.exit_code == ExitCode.OK, done.output
+    assert set(Starting.authorizations) == want
+    assert len(Starting.authorizations) > 1
+
+
+def test_credentials_that_are_no_header_are_not_shown(session_url: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("f3c1\r\nHost: x")
+    options = ["--slo-ms", "100", "--credentials", str(tmp_path / "key")]
+    done = CliRunner().invoke(main, ["load", session_url, *options])
+    assert (done.exit_code, "visible ASCII" in done.output, "f3c1" in done.output) == (ExitCode.BAD_INPUT, True, False)
 
 
 def test_load_does_not_wait_unless_told(session_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
