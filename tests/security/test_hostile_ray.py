@@ -4,7 +4,7 @@ import gzip
 import json
 
 import pytest
-from tests.security.hostile_server import Answering, complete, endless, server, silence
+from tests.security.clients.hostile_server import Answering, complete, endless, server, silence
 
 from partita_operator.engines.frontend_client import FrontendClient
 from partita_operator.engines.monitoring_tokens import MonitoringTokens

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import ValidationError
 from tests.runtime.serving.in_process.stand import until
-from tests.security.hostile_server import Answering, complete, endless, server, silence
+from tests.security.clients.hostile_server import Answering, complete, endless, server, silence
 
 from partita_devtools.machine.certificates import create_authority, issue_server_certificate
 from partita_operator.issuers import issuers

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
-from tests.security.hostile_server import complete, server
+from tests.security.clients.hostile_server import complete, server
 
 from partita_operator.settings.clients import ClientSettings, IssuerSettings
 from partita_runtime.serving.deploy.allowed_clients import key_digest
