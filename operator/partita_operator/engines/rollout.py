@@ -41,6 +41,7 @@ from partita_runtime.serving.deploy.applications import (
     parse_application,
     stage_applications,
 )
+from partita_runtime.serving.deploy.monitoring_access import has_monitoring, without_monitoring
 
 LATE_REPLICA_SECONDS: Final = 120.0
 """How long a migration waits for the last replicas of a stage that has at least one."""
@@ -127,6 +128,8 @@ def next_step(
     configured = configured_plan(frontend)
     if frontend is None or configured is None:
         return RolloutStep(target.deployments, "The frontend starts.")
+    if has_monitoring(target.frontend.get("runtime_env", {})) and not has_monitoring(frontend.get("runtime_env", {})):
+        target = replace(target, frontend=_with_variables_of(frontend, target.frontend))
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
         # Whose requests are answered changes at once, and not when the new plan is ready.
@@ -137,6 +140,15 @@ def next_step(
         lacking = _lacking(_available(capacity, state, target.stages), target.stages)
         message = _does_not_fit(target, lacking) if lacking else ""
     return RolloutStep(target.with_old(target.frontend, old), message)
+
+
+def _with_variables_of(earlier: AppConfig, frontend: AppConfig) -> AppConfig:
+    """`frontend` without the digest of the monitoring token, which frontends of earlier versions do not have.
+
+    They do not read it, and other variables would restart all of them at once.
+    """
+    present, kept = earlier.get("runtime_env", {}), without_monitoring(frontend.get("runtime_env", {}))
+    return {**frontend, "runtime_env": present if without_monitoring(present) == kept else kept}
 
 
 def failed_for_long(app: ServeApplication, now: float) -> bool:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, inf
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import configured_plan
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.rollout import RolloutTarget, next_step
+from partita_runtime.serving.deploy.monitoring_access import has_monitoring, with_monitoring
 
 STEPS = 40
 
@@ -59,6 +61,26 @@ def test_a_first_rollout_starts_everything_at_once() -> None:
     step(serve, desired("one", 2, 1))
     assert serve.counts() == {"one/0": 2, "one/1": 1}
     assert told(serve) == "one"
+
+
+@pytest.mark.parametrize("environment", [{}, {"env_vars": {}}, {"env_vars": {"TZ": "UTC"}, "working_dir": "w"}])
+@pytest.mark.parametrize("plan", ["one", "two"])
+def test_frontends_of_an_earlier_version_are_not_restarted_for_the_monitoring_token(
+    plan: str, environment: dict[str, Any]
+) -> None:
+    def with_environment(name: str, digest: str) -> RolloutTarget:
+        target = desired(name, 1)
+        return replace(target, frontend={**target.frontend, "runtime_env": with_monitoring(environment, digest)})
+
+    serve = rolled_out({"a": 8}, with_environment("one", ""))
+    for _ in range(8):
+        step(serve, with_environment(plan, "digest"))
+        assert serve.configs[FRONTEND]["runtime_env"] == environment
+    assert told(serve) == plan
+
+    later = rolled_out({"a": 8}, with_environment("one", "digest"))
+    step(later, with_environment("one", "other"))
+    assert has_monitoring(later.configs[FRONTEND]["runtime_env"])
 
 
 def test_a_new_plan_starts_beside_the_old_one_and_then_takes_over() -> None:

@@ -37,3 +37,15 @@ def with_monitoring(runtime_env: dict[str, Any], digest: str) -> dict[str, Any]:
         return runtime_env
     variables: Mapping[str, str] = runtime_env.get("env_vars", {})
     return {**runtime_env, "env_vars": {**variables, VARIABLE: digest}}
+
+
+def has_monitoring(runtime_env: Mapping[str, Any]) -> bool:
+    """Whether a Ray runtime environment has a digest."""
+    return VARIABLE in runtime_env.get("env_vars", {})
+
+
+def without_monitoring(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """A Ray runtime environment as it was before it had the digest."""
+    others = {name: value for name, value in runtime_env.get("env_vars", {}).items() if name != VARIABLE}
+    kept = {name: value for name, value in runtime_env.items() if name != "env_vars"}
+    return {**kept, "env_vars": others} if others else kept

@@ -72,7 +72,7 @@ def test_mig_parted_and_kubectl_can_read_the_files(tmp_path: Path) -> None:
 
 
 def test_example_is_packed() -> None:
-    example = Path(__file__).resolve().parents[3] / "examples" / "mig" / "demand.yaml"
+    example = Path(__file__).resolve().parents[4] / "examples" / "mig" / "demand.yaml"
 
     result = CliRunner().invoke(main, ["mig", str(example), "-o", "json"])
 
