@@ -67,7 +67,7 @@ def sweep(settings: OperatorSettings, engines: EngineRegistry, *sessions: Infere
         SimpleNamespace(
             settings=settings,
             engines=engines,
-            cache=SimpleNamespace(refresh=refresh, cluster=lambda: cluster),
+            cache=SimpleNamespace(refused=frozenset(), refresh=refresh, cluster=lambda: cluster),
             leadership=SimpleNamespace(ensure=lambda: None),
         ),
     )

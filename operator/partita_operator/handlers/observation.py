@@ -125,8 +125,11 @@ async def _exposure_world(
 ) -> ExposureWorld | None:
     """The objects of the session; None until they are listed."""
     objects, failed = context.objects, context.memory(session.key).exposure_problem
-    if objects is None or not objects.listed:
-        return ExposureWorld(problem=objects.problem) if objects is not None and objects.problem else None
+    if objects is None:
+        return None
+    if not objects.listed(session.namespace):
+        problem = objects.problem(session.namespace)
+        return ExposureWorld(problem=problem) if problem else None
     try:
         async with asyncio.timeout(ENGINE_TIMEOUT_S):
             backend = await context.engines.of(session).backend(session.key, serving)
@@ -134,7 +137,7 @@ async def _exposure_world(
         backend = None  # the condition RolledOut reports it
     public = await context.prerequisites.of(session) if context.prerequisites is not None else PublicWorld()
     present = objects.of(session)
-    found = ExposureWorld(backend, present, problem=failed, kinds=objects.kinds, public=public)
+    found = ExposureWorld(backend, present, problem=failed, kinds=objects.kinds(session.namespace), public=public)
     needed = needed_objects(session, context.settings.exposure) if backend is not None else ()
     try:
         return replace(found, taken=await objects.taken(session, needed))

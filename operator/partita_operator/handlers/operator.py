@@ -171,7 +171,7 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
         webhook = Webhook(settings.admission.port, certificates, admission.review, settings.admission.client_ca)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watch(connection, events.handle, settings.health.port, webhook, settings.namespaces))
+            group.create_task(watch(connection, events.handle, settings.health.port, webhook, context.cache.watchable))
             group.create_task(context.profiles.watch())
             if context.objects is not None:
                 group.create_task(context.objects.watch())

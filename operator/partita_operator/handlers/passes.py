@@ -86,8 +86,9 @@ async def process_pool(name: str, context: Context) -> float | None:
 async def remove_leftovers(context: Context) -> None:
     """List all objects, and remove applications of sessions that were deleted or moved to another engine.
 
-    Applications of namespaces that this operator does not manage stay. Raises ApiServerUnavailableError, because
-    objects that cannot be listed must not count as deleted. Raises EngineUnavailableError after the other engines.
+    Applications of namespaces that this operator does not manage, or may not list now, stay. Raises
+    ApiServerUnavailableError, because objects that cannot be listed must not count as deleted. Raises
+    EngineUnavailableError after the other engines.
     """
     await context.cache.refresh()
     sessions, namespaces = context.cache.cluster().sessions, context.settings.namespaces
@@ -96,7 +97,8 @@ async def remove_leftovers(context: Context) -> None:
         try:
             for key in sorted(await engine.sessions()):
                 session = sessions.get(key)
-                if namespaces and key.partition("/")[0] not in namespaces:
+                namespace = key.partition("/")[0]
+                if (namespaces and namespace not in namespaces) or namespace in context.cache.refused:
                     continue
                 if session is None or await context.engines.has_left(session, engine):
                     context.leadership.ensure()

@@ -32,6 +32,8 @@ logging.getLogger("kopf.objects").addFilter(lambda record: not record.getMessage
 # kopf logs every refusal as a failure; handlers/admission.py logs refusals.
 
 RESTART_S: Final = 2.0
+LOOK_AGAIN_S: Final = 30.0
+"""How often the namespaces that can be watched are looked for again."""
 CANCEL_S: Final = 10.0
 """How long kopf's tasks have to end by themselves, before each cancellation."""
 WEBHOOK_PATH: Final = "admission"
@@ -67,16 +69,21 @@ class Backoffs:
             yield 10.0
 
 
+async def _everywhere() -> tuple[str, ...]:
+    return ()
+
+
 async def watch(
     connection: Connection,
     on_event: OnEvent,
     health_port: int,
     webhook: Webhook | None = None,
-    namespaces: Collection[str] = (),
+    watchable: Callable[[], Awaitable[tuple[str, ...]]] = _everywhere,
 ) -> None:
-    """Watch all namespaces, or those given, and serve the webhook if there is one, until cancelled.
+    """Watch what `watchable` says, and serve the webhook if there is one, until cancelled.
 
-    Both call into the current event loop.
+    Both call into the current event loop. `watchable` has the namespaces that can be watched now, none for all. It is
+    asked again regularly: kopf ends if one watch is refused.
     """
     loop = asyncio.get_running_loop()
 
@@ -94,10 +101,15 @@ async def watch(
         return registry
 
     while True:
+        namespaces = await watchable()
         stop = threading.Event()
         ended = loop.create_future()
 
-        def run(stop: threading.Event = stop, ended: asyncio.Future[None] = ended) -> None:
+        def run(
+            stop: threading.Event = stop,
+            ended: asyncio.Future[None] = ended,
+            namespaces: tuple[str, ...] = namespaces,
+        ) -> None:
             try:
                 asyncio.run(_run_kopf(registry(), _settings(webhook), health_port, stop, namespaces))
             except Exception:
@@ -107,12 +119,22 @@ async def watch(
 
         thread = threading.Thread(target=run, name="kopf", daemon=True)
         thread.start()
+        changing = asyncio.create_task(_change(watchable, namespaces))
         try:
-            await asyncio.shield(ended)
+            await asyncio.wait([ended, changing], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            changing.cancel()
             stop.set()
             await asyncio.shield(ended)
         await asyncio.sleep(RESTART_S)
+
+
+async def _change(watchable: Callable[[], Awaitable[tuple[str, ...]]], before: tuple[str, ...]) -> None:
+    """Return once other namespaces can be watched."""
+    found = before
+    while found == before:
+        await asyncio.sleep(LOOK_AGAIN_S)
+        found = await watchable()
 
 
 async def _run_kopf(

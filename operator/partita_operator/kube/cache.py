@@ -5,14 +5,15 @@ watch missed.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from partita_api.meta import API_VERSION
-from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.client import KubernetesClient, Listing
+from partita_operator.kube.errors import ApiError, KubernetesError, is_missing
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
     Document,
@@ -27,6 +28,8 @@ from partita_operator.kube.resources import (
 )
 from partita_operator.kube.retries import retried
 from partita_operator.reconcile.capacity.cluster import Cluster
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -75,6 +78,8 @@ class ClusterCache:
         """The uids of the objects deleted since the last list request began."""
         self._listing = asyncio.Lock()
         """Held during a list request."""
+        self.refused: frozenset[str] = frozenset()
+        """The namespaces that could not be listed. What is known of them may be old, or nothing."""
 
     async def refresh(self, kinds: Iterable[Kind] = tuple(Kind)) -> None:
         """List the objects of these kinds again. Raises ApiServerUnavailableError and KindMissingError.
@@ -87,13 +92,17 @@ class ClusterCache:
 
     async def _refresh(self, kind: Kind) -> None:
         before, self._gone = dict(self._raw), {}
-        listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, kind))}
+        found = await retried(partial(self._list, kind))
+        listed = {key_of(kind, raw): raw for raw in found.objects}
         for key, raw in before.items():
-            if key[0] is kind and key not in listed and self._raw.get(key) is raw:
+            is_known = raw["metadata"].get("namespace") not in found.refused
+            if key[0] is kind and is_known and key not in listed and self._raw.get(key) is raw:
                 self.forget(key)
         for key, raw in listed.items():
             if self._gone.get(key) != raw["metadata"].get("uid", ""):
                 self.put(kind, raw)
+        if kind is Kind.SESSION:
+            self._note(found.refused)
 
     def put(self, kind: Kind, raw: Document) -> None:
         """Add or update an object, unless a newer version of it is known."""
@@ -127,10 +136,33 @@ class ClusterCache:
             self._changed.clear()
         return self._cluster
 
-    async def _list(self, kind: Kind) -> list[Document]:
+    async def watchable(self) -> tuple[str, ...]:
+        """The namespaces whose sessions may be listed now; empty for all of the cluster.
+
+        All those of the settings if none may be listed, or the API server does not answer.
+        """
+        if self._namespaces == (ALL_NAMESPACES,):
+            return ()
+        try:
+            refused = (await self._list(Kind.SESSION)).refused
+        except (KubernetesError, KindMissingError):
+            return self._namespaces
+        self._note(refused)
+        return tuple(place for place in self._namespaces if place not in refused)
+
+    def _note(self, refused: frozenset[str]) -> None:
+        for place in sorted(refused - self.refused):
+            logger.warning(
+                "namespace %s is not served: Partita may not list its sessions. If it exists, `helm upgrade` "
+                "makes the operator's role there again. If not, remove it from `namespaces` of the chart.",
+                place,
+            )
+        self.refused = refused
+
+    async def _list(self, kind: Kind) -> Listing:
         places = (ALL_NAMESPACES,) if kind is Kind.POOL else self._namespaces
         try:
-            return [raw for place in places for raw in await self._client.list(_RESOURCES[kind], place)]
+            return await self._client.list_in(_RESOURCES[kind], places)
         except ApiError as error:
             if not is_missing(error):
                 raise

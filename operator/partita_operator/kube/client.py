@@ -4,7 +4,8 @@ The generated API classes are not imported: see docs/internals/reconciling.md fo
 in resources.py, which saves the dynamic client's discovery requests and its cache file.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Self
 
@@ -18,7 +19,7 @@ from kubernetes.aio.watch import Watch
 from partita_api.meta import FIELD_MANAGER
 from partita_operator.kube.bodies.decoding import decoded
 from partita_operator.kube.connection import Connection, NoClusterError
-from partita_operator.kube.errors import ApiError, ApiUnreachableError, api_error
+from partita_operator.kube.errors import ApiError, ApiUnreachableError, api_error, is_forbidden
 
 Document = dict[str, Any]
 
@@ -40,6 +41,15 @@ class WatchEvent(NamedTuple):
     object: Document
     """The object, as it is now or was last."""
     deleted: bool
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The objects of several namespaces."""
+
+    objects: tuple[Document, ...]
+    refused: frozenset[str]
+    """The namespaces that may not be listed: with a namespace, the operator's role in it goes."""
 
 
 class KubernetesClient:
@@ -103,6 +113,23 @@ class KubernetesClient:
             following = page["metadata"].get("continue")
             if not following:
                 return found
+
+    async def list_in(self, kind: Resource, places: Iterable[str], *, labels: str = "") -> Listing:
+        """The objects in these namespaces. Raises ApiError, also if none of the namespaces may be listed."""
+        objects: list[Document] = []
+        refused: dict[str, ApiError] = {}
+        allowed = False
+        for place in places:
+            try:
+                objects += await self.list(kind, place, labels=labels)
+                allowed = True
+            except ApiError as error:
+                if not is_forbidden(error):
+                    raise
+                refused[place] = error
+        if refused and not allowed:
+            raise next(iter(refused.values()))
+        return Listing(tuple(objects), frozenset(refused))
 
     async def version(self, kind: Resource, namespace: str = "", *, labels: str = "") -> str:
         """The resource version of the list of these objects, as the start of a watch."""

@@ -39,6 +39,11 @@ def is_missing(error: ApiError) -> bool:
     return error.status == HTTPStatus.NOT_FOUND
 
 
+def is_forbidden(error: ApiError) -> bool:
+    """Whether the operator lacks the right."""
+    return error.status == HTTPStatus.FORBIDDEN
+
+
 def is_conflict(error: ApiError) -> bool:
     """Whether another version, another field manager or an object of the same name is in the way."""
     return error.status == HTTPStatus.CONFLICT
@@ -60,7 +65,7 @@ def unknown_field(error: ApiError) -> str:
 
 def refusal(what: str, error: ApiError, remedy: str) -> str:
     """That the server refuses to do `what`, and the `remedy` if the operator lacks the right."""
-    if error.status == HTTPStatus.FORBIDDEN:
+    if is_forbidden(error):
         return f"Partita may not {what}: {error}. {remedy}"
     return f"The Kubernetes API server refuses to {what}: {error}."
 

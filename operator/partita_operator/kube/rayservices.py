@@ -92,11 +92,8 @@ class RayServices:
         self, resource: Resource, labels: Mapping[str, str], namespace: str | None = None
     ) -> list[Document]:
         async def listed() -> list[Document]:
-            return [
-                raw
-                for place in (self._namespaces if namespace is None else (namespace,))
-                for raw in await self._client.list(resource, place, labels=equal(labels))
-            ]
+            places = self._namespaces if namespace is None else (namespace,)
+            return list((await self._client.list_in(resource, places, labels=equal(labels))).objects)
 
         try:
             return await retried(listed)

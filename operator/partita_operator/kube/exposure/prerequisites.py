@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from partita_api.inferencesession import InferenceSession
-from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError
 from partita_operator.kube.exposure.cluster_dns import ClusterDns
 from partita_operator.kube.exposure.watched_kind import WatchedKind
@@ -37,20 +37,15 @@ class Prerequisites:
 
     async def of(self, session: InferenceSession) -> PublicWorld:
         """What there is for the session's addresses. Raises ApiServerUnavailableError."""
+        gateway = _gateway(session)
         classes = frozenset(raw["metadata"]["name"] for raw in self._classes.all())
         return PublicWorld(
-            ingress_classes=classes if self._classes.listed else None,
+            ingress_classes=classes if self._classes.listed(ALL_NAMESPACES) else None,
             has_tls_secret=await self._has_secret(session),
-            gateways=self._gateways.state,
-            gateway=self._gateway(session),
+            gateways=self._gateways.state(gateway[0] if gateway else session.namespace),
+            gateway=self._gateways.get(*gateway) if gateway else None,
             has_dns=self._dns.works,
         )
-
-    def _gateway(self, session: InferenceSession) -> Document | None:
-        gateway = session.spec.expose.gateway if session.spec.expose is not None else None
-        if gateway is None:
-            return None
-        return self._gateways.get(gateway.namespace or session.namespace, gateway.name)
 
     async def _has_secret(self, session: InferenceSession) -> bool | None:
         """Whether the Secret of the session's Ingress exists; None if it names none, or one that is not checked."""
@@ -63,3 +58,9 @@ class Prerequisites:
             return await retried(partial(read, self._client, SecretResource, namespace, name)) is not None
         except ApiError:
             return None
+
+
+def _gateway(session: InferenceSession) -> tuple[str, str] | None:
+    """Namespace and name of the Gateway that the session names."""
+    gateway = session.spec.expose.gateway if session.spec.expose is not None else None
+    return (gateway.namespace or session.namespace, gateway.name) if gateway is not None else None

@@ -62,20 +62,17 @@ class SessionObjects:
             for watched in self._kinds.values():
                 group.create_task(watched.follow())
 
-    @property
-    def listed(self) -> bool:
-        """Whether all Services and EndpointSlices are known."""
-        return all(watched.listed for watched in self._basic)
+    def listed(self, namespace: str) -> bool:
+        """Whether all Services and EndpointSlices of a namespace are known."""
+        return all(watched.listed(namespace) for watched in self._basic)
 
-    @property
-    def problem(self) -> str:
-        """Why Services or EndpointSlices cannot be listed; empty if they can."""
-        return " ".join(watched.problem for watched in self._basic if watched.problem)
+    def problem(self, namespace: str) -> str:
+        """Why Services or EndpointSlices of a namespace cannot be listed; empty if they can."""
+        return " ".join(filter(None, (watched.problem(namespace) for watched in self._basic)))
 
-    @property
-    def kinds(self) -> Mapping[str, KindState]:
-        """The state of each kind that is watched."""
-        return {name: watched.state for name, watched in self._kinds.items()}
+    def kinds(self, namespace: str) -> Mapping[str, KindState]:
+        """The state of each kind that is watched, in a namespace."""
+        return {name: watched.state(namespace) for name, watched in self._kinds.items()}
 
     def of(self, session: InferenceSession) -> tuple[Document, ...]:
         """The objects that the session owns."""

@@ -24,8 +24,8 @@ class WatchedKind:
 
     def __init__(self, client: KubernetesClient, kind: Resource, places: Collection[str], labels: str = "") -> None:
         self.kind = kind
-        self.problem = ""
-        """Why the objects cannot be listed now; empty if they can."""
+        self._problems: dict[str, str] = {}
+        """Why the objects of a namespace have never been listed."""
         self._defined = True
         self._client = client
         self._labels = labels
@@ -34,15 +34,17 @@ class WatchedKind:
         self._objects: dict[tuple[str, str], Document] = {}
         """By namespace and name."""
 
-    @property
-    def listed(self) -> bool:
-        """Whether all objects are known."""
-        return self._listed == set(self._places)
+    def listed(self, namespace: str) -> bool:
+        """Whether all objects of a namespace are known."""
+        return not self._listed.isdisjoint((namespace, ALL_NAMESPACES))
 
-    @property
-    def state(self) -> KindState:
-        """Whether the kind can be used."""
-        return KindState(self.listed, self._defined, self.problem)
+    def problem(self, namespace: str) -> str:
+        """Why the objects of a namespace cannot be listed now; empty if they can."""
+        return self._problems.get(namespace) or self._problems.get(ALL_NAMESPACES, "")
+
+    def state(self, namespace: str) -> KindState:
+        """Whether the kind can be used in a namespace."""
+        return KindState(self.listed(namespace), self._defined, self.problem(namespace))
 
     def all(self) -> Iterable[Document]:
         """The objects."""
@@ -87,9 +89,9 @@ class WatchedKind:
             self._keep(place, frozenset())
         problem = f"Partita may not list {self.kind.name}: {str(error).removesuffix('.')}."
         if place not in self._listed:
-            if problem != self.problem:
+            if problem != self._problems.get(place):
                 logger.warning("%s", problem)
-            self.problem = problem
+            self._problems[place] = problem
 
     def _keep(self, place: str, there: Collection[tuple[str, str]]) -> None:
         """Forget the objects of a namespace, or of all namespaces, that do not exist any more."""
@@ -104,7 +106,8 @@ class WatchedKind:
         for raw in found:
             self.put(raw)
         self._listed.add(place)
-        self.problem, self._defined = "", True
+        self._problems.pop(place, None)
+        self._defined = True
         async with aclosing(self._client.changes(self.kind, place, labels=self._labels, since=since)) as changes:
             async for change in changes:
                 if change.deleted:
