@@ -65,6 +65,7 @@ def values(kuberay: Mapping[str, Any]) -> Json:
     """With pods small enough for four of them on a node with two CPUs, that soon end with their Ray cluster."""
     return {
         "image": image_of(IMAGE),
+        "namespaces": [NAMESPACE],
         "ray": {"address": ""},
         "resyncSeconds": 2,
         "kuberay": {

@@ -81,6 +81,7 @@ def pool(name: str, price: str) -> Json:
 def values(ray: str, resync_seconds: int) -> Json:
     return {
         "image": image_of(IMAGE),
+        "namespaces": [USERS],
         "ray": {"address": f"http://{ray}:8265", "serveUrl": f"http://{ray}:8000"},
         "profiling": {"image": IMAGE, "timeoutSeconds": 600},
         "replicas": OPERATORS,

@@ -49,7 +49,8 @@ def merged(files: Iterable[Path], settings: Iterable[str]) -> dict[str, Any]:
         merge(values, yaml.safe_load(file.read_text()))
     for setting in settings:
         path, _, text = setting.partition("=")
-        value: Any = yaml.safe_load(text)
+        # Helm reads {a,b} as a list.
+        value: Any = text[1:-1].split(",") if text.startswith("{") else yaml.safe_load(text)
         for key in reversed(path.split(".")):
             value = {key: value}
         merge(values, value)

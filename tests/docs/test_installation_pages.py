@@ -49,7 +49,7 @@ def reader(control_plane: ControlPlane, cluster: Kubectl, tmp_path: Path) -> Ite
 
 async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, cluster: Kubectl) -> None:
     cluster("delete", "crd", "--all")
-    install, check, *_ = pasted(INSTALL)
+    install, add_namespace, check, *_ = pasted(INSTALL)
     _look, install_of_the_readme = pasted(README)
     change, refused = pasted(SETTINGS)
     look, save, upgrade, set_one, back = pasted(UPGRADE)
@@ -58,6 +58,9 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
     assert install_of_the_readme.strip() in install
 
     reader.paste(install)
+    reader.paste(add_namespace)
+    for namespace in ("default", "team-a"):
+        assert Kubectl(cluster.kubeconfig, namespace).get("role", "partita") is not None
     crds, pods, doctor = check.splitlines()
     assert "Running" in reader.paste(f"{crds}\n{pods}")
     assert "operator" in reader.run(doctor).stdout
@@ -77,6 +80,7 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
         reader.paste(commands)
     for commands in pasted(UNINSTALL):
         reader.paste(commands)
+    cluster("delete", "namespace", "team-a", "--wait=false")
     assert cluster.list("crd") == []
     assert Kubectl(cluster.kubeconfig, OPERATOR).get("deployment", "partita") is None
 

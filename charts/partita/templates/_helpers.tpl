@@ -6,6 +6,14 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The namespaces whose sessions are served, as JSON; empty for all. */}}
+{{- define "partita.namespaces" -}}
+{{- if and (eq .Values.scope "Namespaces") (not .Values.namespaces) -}}
+{{- fail "namespaces is empty: name those whose sessions the operator serves, such as [default], or set scope to Cluster for all" -}}
+{{- end -}}
+{{- ternary .Values.namespaces list (eq .Values.scope "Namespaces") | toJson -}}
+{{- end -}}
+
 {{- define "partita.selectorLabels" -}}
 app.kubernetes.io/name: partita
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -72,7 +80,8 @@ app.kubernetes.io/component: redis
 
 {{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
 {{- define "partita.config" -}}
-{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "clients" "mig" "models" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
+{{- $config := pick .Values "defaultEngine" "resyncSeconds" "transport" "exposure" "clients" "mig" "models" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
+{{- $_ := set $config "namespaces" (include "partita.namespaces" . | fromJsonArray) -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
 {{- $kuberay := omit .Values.kuberay "tokenSecret" "redisPasswordSecret" -}}

@@ -183,7 +183,7 @@ class OperatorSettings(Section):
 
     namespaces: Annotated[tuple[Namespace, ...], AfterValidator(_each_once)] = Field(
         default=(),
-        description="Namespaces whose sessions the operator serves. Empty: all.",
+        description="Namespaces whose sessions the operator serves. Empty: all, as with the chart's scope Cluster.",
         json_schema_extra={"uniqueItems": True},
     )
     default_engine: EngineType = Field(

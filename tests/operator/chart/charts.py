@@ -9,14 +9,19 @@ import yaml
 CHART = Path(__file__).parents[3] / "charts" / "partita"
 
 
-def documents(values: dict[str, Any] | None = None, release: str = "partita") -> list[dict[str, Any]]:
-    """All objects of the chart, rendered without a cluster for namespace partita-system."""
+def files(values: dict[str, Any] | None = None, release: str = "partita") -> dict[str, str]:
+    """The templates by their path, rendered without a cluster for namespace partita-system."""
     charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
     with charts.Chart.load(CHART) as chart:
-        manifests = chart.render(values, name=release, namespace="partita-system")
+        found: dict[str, str] = chart.render(values, name=release, namespace="partita-system")
+    return found
+
+
+def documents(values: dict[str, Any] | None = None, release: str = "partita") -> list[dict[str, Any]]:
+    """All objects of the chart, rendered as `files` are."""
     return [
         document
-        for path, text in manifests.items()
+        for path, text in files(values, release).items()
         if path.endswith(".yaml")
         for document in yaml.safe_load_all(text)
         if document

@@ -28,7 +28,7 @@ NOTHING: dict[str, Any] = {
     "networkPolicies": {"enabled": True, "apiServer": {"cidrs": []}},
 }
 """Values that disable every optional part."""
-IN_NAMESPACES: dict[str, Any] = {**EVERYTHING, "namespaces": ["team-a", "team-b"]}
+EVERYWHERE: dict[str, Any] = {**EVERYTHING, "scope": "Cluster"}
 BY_CERT_MANAGER: dict[str, Any] = {"admission": {"enabled": True, "certManager": {"enabled": True}}}
 BY_AN_ISSUER: dict[str, Any] = {
     "admission": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"kind": "Issuer", "name": "ours"}}}
@@ -57,7 +57,7 @@ def marked(directory: Path) -> tuple[Path, set[str]]:
 def test_every_branch_is_rendered_by_some_values_and_not_by_others(tmp_path: Path) -> None:
     chart, marks = marked(tmp_path)
     seen = []
-    for values in (None, EVERYTHING, IN_NAMESPACES, NOTHING, WITH_REDIS, BY_CERT_MANAGER, BY_AN_ISSUER):
+    for values in (None, EVERYTHING, EVERYWHERE, NOTHING, WITH_REDIS, BY_CERT_MANAGER, BY_AN_ISSUER):
         with charts.Chart.load(chart) as loaded:
             manifests = loaded.render(values, name="partita", namespace="partita-system")
         texts = [text for path, text in manifests.items() if path.endswith(".yaml")]

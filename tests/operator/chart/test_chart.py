@@ -18,8 +18,8 @@ errors = pytest.importorskip("helm_python.errors")
 
 
 def rules(values: dict[str, Any] | None = None) -> Iterator[tuple[str, str, str]]:
-    """(API group, resource, verb) of everything that the operator may do."""
-    yield from granted(rendered(values)["ClusterRole", "partita"])
+    """(API group, resource, verb) of everything that the operator may do in a namespace with sessions."""
+    yield from granted(rendered({**(values or {}), "scope": "Cluster"})["ClusterRole", "partita"])
 
 
 def granted(role: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -90,7 +90,7 @@ def test_no_right_is_a_wildcard_and_no_secret_of_others_can_be_read(values: dict
     for group, resource, verb in rules(values):
         assert "*" not in (group, resource, verb)
         assert resource not in ("clusterroles", "roles", "pods/exec")
-    for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
+    for rule in rendered({**(values or {}), "scope": "Cluster"})["ClusterRole", "partita"]["rules"]:
         assert "secrets" not in rule["resources"] or rule["resourceNames"] in (
             [SECRET],
             ["serve-tls"],
@@ -253,6 +253,8 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-ray",
         "blue-partita-own",
         "blue-partita-lease",
+        "blue-partita-events",
+        "blue-partita-mig",
         "blue-partita-redis",
     }
     for key, found in objects.items():

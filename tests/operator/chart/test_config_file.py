@@ -54,12 +54,12 @@ def test_the_operator_reads_the_mounted_config_file(values: dict[str, Any] | Non
     assert settings.transport == given.get("transport", "Streams")
     assert settings.profiling.image == given.get("profiling", {}).get("image", "")
     assert settings.kuberay.image == given.get("kuberay", {}).get("image", "")
-    assert settings.namespaces == tuple(given.get("namespaces", ()))
+    assert settings.namespaces == ("default",)
 
 
 def test_the_defaults_of_the_values_are_those_of_the_operator(tmp_path: Path) -> None:
     lease = LeaderElectionSettings(namespace="partita-system", name="partita")
-    assert settings_of(None, tmp_path) == OperatorSettings(leader_election=lease)
+    assert settings_of({"scope": "Cluster"}, tmp_path) == OperatorSettings(leader_election=lease)
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     for setting in all_settings():
         value = defaults

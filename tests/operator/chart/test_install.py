@@ -49,7 +49,8 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
         api.post("/api/v1/namespaces", json={"metadata": {"name": name}}).raise_for_status()
     metrics_port, health_port = free_ports(2)
     values = {
-        "namespaces": [mine] if scoped else [],
+        "scope": "Namespaces" if scoped else "Cluster",
+        "namespaces": [mine],
         "replicas": 1,  # all pods of the node share this machine's ports
         "ray": {"address": "http://127.0.0.1:1"},
         "nodeSelector": {"kubernetes.io/hostname": node},
@@ -95,22 +96,68 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
                     lambda: logs(api, namespace),
                 )
             assert ("conditions" in api.get(f"{sessions(others)}/traffic").json()["status"]) == (not scoped)
+            if scoped:
+                helm.upgrade(str(CHART), "partita", {**values, "namespaces": [mine, others]}, timeout=60)
+                until(
+                    lambda: api.get(f"{sessions(others)}/traffic").json().get("status", {}),
+                    lambda status: bool(status.get("conditions")),
+                )
+                until(lambda: len(pods(api, namespace)), lambda count: count == 1)
+                assert "forbidden" not in logs(api, namespace).lower(), logs(api, namespace)
+                remove_namespace(api, others)
+                assert reconciles_a_change(api, mine), "the running operator"
+                restart(api, namespace)
+                assert reconciles_a_change(api, mine), "a new one"
+                assert f"namespace {others} is not served" in logs(api, namespace)
+            else:
+                assert "forbidden" not in logs(api, namespace).lower(), logs(api, namespace)
             assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
             assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
             waited = 'apiserver_flowcontrol_dispatched_requests_total{flow_schema="partita-lease"'
             assert waited in api.get("/metrics").text, "the Lease has a priority of its own"
-            log = logs(api, namespace)
-            assert "forbidden" not in log.lower(), log
             api.delete(f"{pools}/{pool}").raise_for_status()
             until(lambda: api.get(f"{pools}/{pool}").status_code, lambda status: status == httpx.codes.NOT_FOUND)
         finally:
             helm.uninstall("partita", wait="watcher", timeout=60)
-            for name in (mine, others):  # there is no engine to confirm that all applications are removed
-                patch = {"metadata": {"finalizers": None}}
-                merge = {"Content-Type": "application/merge-patch+json"}
-                api.patch(f"{sessions(name)}/traffic", json=patch, headers=merge)
-                api.delete(f"/api/v1/namespaces/{name}")
+            for name in (mine, others):
+                remove_namespace(api, name)
     assert api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/partita").status_code == httpx.codes.NOT_FOUND
+
+
+def remove_namespace(api: httpx.Client, namespace: str) -> None:
+    """Remove it with its session. There is no engine to confirm that all applications are removed."""
+    api.delete(f"/api/v1/namespaces/{namespace}")
+
+    def status() -> int:
+        patch(api, f"{sessions(namespace)}/traffic", {"metadata": {"finalizers": None}})
+        return api.get(f"/api/v1/namespaces/{namespace}").status_code
+
+    until(status, lambda code: code == httpx.codes.NOT_FOUND)
+
+
+def restart(api: httpx.Client, namespace: str) -> None:
+    """Replace the operator's pod."""
+    (pod,) = pods(api, namespace)
+    api.delete(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}").raise_for_status()
+    until(
+        lambda: {found["metadata"]["uid"]: found["status"].get("phase") for found in pods(api, namespace)},
+        lambda phases: [*phases.values()] == ["Running"] and pod["metadata"]["uid"] not in phases,
+    )
+
+
+def reconciles_a_change(api: httpx.Client, namespace: str) -> bool:
+    """Whether the operator sees a change of the namespace's session. Fails if it does not in time."""
+    path = f"{sessions(namespace)}/traffic"
+    rate = api.get(path).json()["spec"]["rate"]["requestsPerSecond"]
+    generation = patch(api, path, {"spec": {"rate": {"requestsPerSecond": rate + 1}}})["metadata"]["generation"]
+    until(lambda: api.get(path).json()["status"], lambda status: status.get("observedGeneration") == generation)
+    return True
+
+
+def patch(api: httpx.Client, path: str, change: dict[str, Any]) -> dict[str, Any]:
+    answer = api.patch(path, json=change, headers={"Content-Type": "application/merge-patch+json"})
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def sessions(namespace: str) -> str:
@@ -118,6 +165,10 @@ def sessions(namespace: str) -> str:
 
 
 def logs(api: httpx.Client, namespace: str) -> str:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    (pod,) = api.get(pods).json()["items"]
-    return api.get(f"{pods}/{pod['metadata']['name']}/log").text
+    (pod,) = pods(api, namespace)
+    return api.get(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/log").text
+
+
+def pods(api: httpx.Client, namespace: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.get(f"/api/v1/namespaces/{namespace}/pods").json()["items"]
+    return found

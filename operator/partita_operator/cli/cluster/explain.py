@@ -44,7 +44,11 @@ def _data(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> dict[
 def _print(session: InferenceSession, plans: Mapping[str, PipelinePlan], console: Console) -> None:
     status = session.status
     if status.observed_generation < session.metadata.generation:
-        console.print("The operator has not processed the latest change of the spec yet.", markup=False)
+        console.print(
+            "The operator has not processed the latest change of the spec yet. If this lasts, check that it runs, and "
+            "serves this namespace: `namespaces` of the chart.",
+            markup=False,
+        )
     _print_conditions(session, console)
     active = plans.get(status.current_plan.name) if status.current_plan else None
     if active is not None:

@@ -223,7 +223,7 @@ def _objects(facts: ClusterFacts) -> Iterator[CheckFinding]:
             check,
             Level.ERROR,
             f"The operator has not processed {_names(late)}.",
-            "Check that the operator runs and serves these namespaces.",
+            "Check that the operator runs and serves these namespaces: `namespaces` of the chart.",
             f"kubectl {facts.flags} get gpupools,inferencesessions --all-namespaces",
         )
     elif unready := [found for found in facts.objects if found.ready != "True"]:

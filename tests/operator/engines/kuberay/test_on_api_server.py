@@ -70,7 +70,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
 async def operator(control_plane: ControlPlane, namespace: Kubectl, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
     """The API server as the operator uses it, with the rights that the chart gives it."""
     name = namespace.namespace
-    role = rendered({"kuberay": {"image": "x"}})["ClusterRole", "partita"]
+    role = rendered({"scope": "Cluster", "kuberay": {"image": "x"}})["ClusterRole", "partita"]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     version = "rbac.authorization.k8s.io/v1"
