@@ -4,6 +4,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 
 from torch import nn
 
@@ -18,6 +19,11 @@ PTRACE_SEIZE, PIDFD_OPEN, PIDFD_GETFD = 0x4206, 434, 438
 def honest() -> nn.Module:
     """A model that is profiled quickly."""
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+
+
+def tells_rays_token() -> nn.Module:
+    """Fails with the digest of the token that clients of its Ray cluster need."""
+    raise RuntimeError(f"token {sha256(os.environ['RAY_AUTH_TOKEN'].encode()).hexdigest()}")
 
 
 def tries_everything() -> nn.Module:

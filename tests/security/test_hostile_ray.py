@@ -2,15 +2,23 @@
 
 import gzip
 import json
+from hashlib import sha256
 
 import pytest
+from tests.builders import pool
+from tests.operator.profiling.requests import IMPORTS, is_over, request, until
 from tests.security.clients.hostile_server import Answering, complete, endless, server, silence
 
+from partita_api.gpupool import Sharing, SharingMode
+from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.engines.frontend_client import FrontendClient
 from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
-from partita_operator.ports import EngineUnavailableError
+from partita_operator.ports import EngineUnavailableError, RunPhase
+from partita_operator.profiling.ray_job import RayJobRunner
+from partita_operator.settings.model import OperatorSettings
+from partita_operator.settings.ray import RaySettings
 
 SECONDS = 0.5
 MOST_BYTES = 1 << 20
@@ -88,3 +96,20 @@ async def test_errors_show_nothing_of_what_the_server_sent() -> None:
         await dashboard.close()
     assert "tenant" not in str(refused.value)
     assert "400" in str(refused.value)
+
+
+@pytest.mark.ray
+async def test_session_code_can_read_the_token_of_its_ray_cluster(ray_cluster: RayCluster) -> None:
+    """So it can do all that a client of Ray's dashboard can: run code in the processes of other sessions there."""
+    environment = {"env_vars": {"PYTHONPATH": IMPORTS}}
+    ray = RaySettings(address=ray_cluster.dashboard_url, token=ray_cluster.auth_token, runtime_env=environment)
+    runner = RayJobRunner(OperatorSettings(ray=ray))
+    asked = request("small", "tests.security.hostile_models:tells_rays_token")
+    cpus = pool("small").with_spec(sharing=Sharing(mode=SharingMode.CPU)).build()
+
+    await runner.start("default", asked, cpus, 1)
+    run = await until(lambda: runner.observe("default", asked.key, 1), is_over)
+    assert run.phase is RunPhase.FAILED
+    assert f"token {sha256(ray_cluster.auth_token.encode()).hexdigest()}" in run.message
+    await runner.remove("default", asked.key, 1)
+    await runner.close()
