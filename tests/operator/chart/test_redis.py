@@ -114,7 +114,7 @@ def test_its_state_is_on_a_volume(persistence: Json, want: Json) -> None:
 
 
 def test_only_heads_cleanup_jobs_and_the_operator_may_connect() -> None:
-    values = {**WITH_REDIS, "networkPolicies": {"enabled": True}}
+    values = {**WITH_REDIS, "scope": "Cluster", "networkPolicies": {"enabled": True}}
     objects = rendered(values)
     policy = objects["NetworkPolicy", "partita-redis"]["spec"]
     (rule,) = policy["ingress"]
@@ -133,7 +133,7 @@ def test_only_heads_cleanup_jobs_and_the_operator_may_connect() -> None:
     to_redis = objects["NetworkPolicy", "partita"]["spec"]["egress"][-1]
     assert to_redis == {"ports": [{"port": 6379, "protocol": "TCP"}]}
 
-    scoped = rendered({**values, "namespaces": ["team-a"]})["NetworkPolicy", "partita-redis"]["spec"]
+    scoped = rendered({**values, "scope": "Namespaces", "namespaces": ["team-a"]})["NetworkPolicy", "partita-redis"]["spec"]
     (names,) = scoped["ingress"][0]["from"][1]["namespaceSelector"]["matchExpressions"]
     assert names["values"] == ["team-a"]
     assert ("NetworkPolicy", "partita-redis") not in rendered(WITH_REDIS)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 from tests.runtime.models.intruder import Intruder
-from tests.security.exported_archive import (
+from tests.security.files.exported_archive import (
     CONSTANTS,
     INPUT,
     PROGRAM,
