@@ -133,7 +133,9 @@ def test_only_heads_cleanup_jobs_and_the_operator_may_connect() -> None:
     to_redis = objects["NetworkPolicy", "partita"]["spec"]["egress"][-1]
     assert to_redis == {"ports": [{"port": 6379, "protocol": "TCP"}]}
 
-    scoped = rendered({**values, "scope": "Namespaces", "namespaces": ["team-a"]})["NetworkPolicy", "partita-redis"]["spec"]
+    scoped = rendered({**values, "scope": "Namespaces", "namespaces": ["team-a"]})["NetworkPolicy", "partita-redis"][
+        "spec"
+    ]
     (names,) = scoped["ingress"][0]["from"][1]["namespaceSelector"]["matchExpressions"]
     assert names["values"] == ["team-a"]
     assert ("NetworkPolicy", "partita-redis") not in rendered(WITH_REDIS)
