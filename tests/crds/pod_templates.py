@@ -73,7 +73,7 @@ EVERYTHING: Final[Json] = {
 def largest_template() -> Json:
     """All lists and maps that rules read are full, all texts that they compare as long as they may be."""
     sources = [{"secret": {"name": _NAME}}] * 8
-    requirement = {"key": "k" * 316, "operator": "In", "values": ["v"] * 16}
+    requirement = {"key": f"{'k' * 252}/{'k' * 63}", "operator": "In", "values": ["v"] * 16}
     term = {"matchExpressions": [requirement] * 8}
     selector = {"matchExpressions": [{**requirement, "values": ["v"] * 32}] * 16}
     near = {"labelSelector": selector, "topologyKey": "t" * 316}

@@ -12,6 +12,7 @@ NEEDS: Final = {
     "it needs a container engine",
     NEEDS_NODES,
     "it runs these tests",
+    "it takes an hour",
     "it takes minutes and all cores",
     "it installs packages",
     "it builds an image as root",

@@ -10,6 +10,7 @@ from tests.docs.pages import blocks, pasted, write_files
 from tests.docs.shell import Shell
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, session
+from tests.runtime.models.onnx_files import packaged
 
 from partita_api.manifests import parse_manifests
 
@@ -175,8 +176,10 @@ async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, 
         assert [*(reader.folder / "cluster-profiles").glob("*.json")]
 
 
-async def test_secrets_of_images(reader: Shell, namespace: Kubectl) -> None:
-    (command,) = pasted(MODELS)
+async def test_a_model_and_secrets_of_images(reader: Shell, namespace: Kubectl) -> None:
+    inspect, command = pasted(MODELS)
+    shutil.copy(packaged("PP-OCRv6_rec_small"), reader.folder / "model.onnx")
+    assert "outputs: FP32 [40, 18710]" in await paste(reader, inspect)
     in_default = "-n default"
     assert in_default in command
     await eventually(lambda: namespace.get("serviceaccount", "default"), lambda found: found is not None)

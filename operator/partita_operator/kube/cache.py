@@ -153,7 +153,7 @@ class ClusterCache:
     def _note(self, refused: frozenset[str]) -> None:
         for place in sorted(refused - self.refused):
             logger.warning(
-                "namespace %s is not served: Partita may not list its sessions. If it exists, `helm upgrade` "
+                "namespace %s is not served: Partita may not list its sessions. If it exists, an upgrade of the chart "
                 "makes the operator's role there again. If not, remove it from `namespaces` of the chart.",
                 place,
             )

@@ -58,7 +58,8 @@ def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[Non
     It fails closed, to prove that the webhook is called. It is deleted before the namespace: otherwise the objects of
     the namespace could not be changed any more.
     """
-    made = documents({"admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 30}})
+    asks = {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 30}
+    made = documents({"admission": asks, "scope": "Cluster"})
     (configuration,) = [d for d in made if d["kind"] == "ValidatingWebhookConfiguration"]
     (rules,) = configuration["webhooks"]
     authority = b64encode((certificate.certificate.parent / "ca.crt").read_bytes()).decode()

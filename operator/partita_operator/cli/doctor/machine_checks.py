@@ -34,6 +34,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "tensorrt": "run models with TensorRT",
     "load": "send load with `partita load`",
     "tracing": "write traces",
+    "onnx": "run models of .onnx files",
     "plots": "draw figures of simulations",
 }
 """What each extra is for, after "to"."""

@@ -71,8 +71,9 @@ async def test_the_first_request_is_held_and_answered_when_replicas_are_ready(wa
         assert (await post(running))[0] == 200
         signals = running.session.signals()
         assert (signals.held, signals.bad_rate, signals.outcomes) == (0, 0.0, {"in_time": 2})
-        metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
-        assert 'partita_held_requests_total{session="default/one"} 1.0' in metrics
+        if way is behind_uvicorn:  # a frontend's own port has no measurements
+            metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
+            assert 'partita_held_requests_total{session="default/one"} 1.0' in metrics
         assert running.session.meter.held_micros > 0
 
 
