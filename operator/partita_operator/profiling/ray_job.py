@@ -94,14 +94,23 @@ class RayJobRunner:
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
         """Stop the run and delete it.
 
-        A run that waits for resources cannot be deleted. Ray stops it once it has found them or has given up.
+        A run that waits for resources cannot be deleted. Ray stops it once it has found them or has given up. After a
+        deletion Ray may write the run again, when it notices the end of the run's actor.
         """
         del namespace
         submission = submission_id(key, attempt)
-        deadline = time.monotonic() + STOP_SECONDS
-        while (found := await self._job(submission)) is not None and time.monotonic() < deadline:
+        deadline, was_deleted = time.monotonic() + STOP_SECONDS, False
+        while time.monotonic() < deadline:
+            found = await self._job(submission)
+            if found is None and not was_deleted:
+                return
+            if found is None:
+                was_deleted = False
+                await asyncio.sleep(_POLL_SECONDS)
+                continue
             if found.status in _ENDED:
                 await self._dashboard.delete(f"{JOBS}{submission}")
+                was_deleted = True
                 continue
             await self._stop(submission)
             if found.status == "PENDING":
