@@ -33,6 +33,7 @@ LOCAL_LOCK = "local.lock"
 _FILES = (
     "api-server.json",
     "api-server.lock",
+    "admission.json",
     "control-plane.json",
     "control-plane.lock",
     "controller-manager.kubeconfig",

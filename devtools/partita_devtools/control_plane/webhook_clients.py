@@ -14,7 +14,7 @@ def write_webhook_client(authority: KeyPair, files: StateFiles) -> None:
     """Write a client certificate, and the API server's configuration to present it to every webhook that asks."""
     client = issue_client_certificate(authority, files.pki, _NAME)
     credentials = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
-    kubeconfig = files.directory / f"{_NAME}.kubeconfig"
+    kubeconfig = files.pki / f"{_NAME}.kubeconfig"
     users = {"apiVersion": "v1", "kind": "Config", "users": [{"name": _EVERY_SERVER, "user": credentials}]}
     write_private(kubeconfig, json.dumps(users).encode())
     configuration = {
