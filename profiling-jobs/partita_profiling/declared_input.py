@@ -6,15 +6,10 @@ from torch.export import ExportedProgram
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel
+from partita_runtime.models.layers import NUMPY_DTYPES
 from partita_runtime.models.onnx.module import OnnxModule
 
-_DTYPES = {
-    "float32": DType.FP32,
-    "float16": DType.FP16,
-    "int64": DType.INT64,
-    "int32": DType.INT32,
-    "uint8": DType.UINT8,
-}
+_DTYPES = {dtype.name: DType(name) for name, dtype in NUMPY_DTYPES.items()}
 
 
 def declared_input(model: TorchModel) -> TensorSpec:

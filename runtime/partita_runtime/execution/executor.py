@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_api.session.module import TensorSpec
+from partita_runtime.models.layers import NUMPY_DTYPES as NUMPY_DTYPES
 
 Array = NDArray[Any]
 """One tensor of a batch; its leading dimension is the batch."""
@@ -71,13 +72,3 @@ def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch:
 def zeros(specs: Sequence[TensorSpec], batch: int) -> list[Array]:
     """Arrays of zeros of shape [batch, *spec.shape]."""
     return [np.zeros((batch, *spec.shape), NUMPY_DTYPES[spec.dtype]) for spec in specs]
-
-
-NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
-    "FP32": np.dtype(np.float32),
-    "FP16": np.dtype(np.float16),
-    "INT64": np.dtype(np.int64),
-    "INT32": np.dtype(np.int32),
-    "UINT8": np.dtype(np.uint8),
-}
-"""numpy's element types by their names in the Open Inference Protocol."""

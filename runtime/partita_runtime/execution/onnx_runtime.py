@@ -6,7 +6,7 @@ import torch
 
 from partita_api.session.execution import Backend
 from partita_runtime.execution.torch_stage import Compute, StageBlocks
-from partita_runtime.models.onnx.module import CPU, OnnxModule, available_providers, joined
+from partita_runtime.models.onnx.module import OnnxModule, available_providers, joined
 
 _FOR_CUDA = "CUDAExecutionProvider"
 _FOR_TENSORRT = "TensorrtExecutionProvider"
@@ -37,10 +37,9 @@ def has_cuda() -> bool:
 
 
 def _provider(requested: Backend, warnings: list[str]) -> str:
-    """The provider for a GPU."""
-    available = available_providers()
+    """The provider for a GPU, where ONNX Runtime has CUDA."""
     if requested is Backend.TENSORRT:
-        if _FOR_TENSORRT in available:
+        if _FOR_TENSORRT in available_providers():
             return _FOR_TENSORRT
         warnings.append("ONNX Runtime has no TensorRT here, so it computes the stage with CUDA")
-    return _FOR_CUDA if _FOR_CUDA in available else CPU
+    return _FOR_CUDA

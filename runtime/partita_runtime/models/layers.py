@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from math import prod
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+import numpy as np
 
 from partita_api.digests import digest
 from partita_api.session.execution import CutDType
@@ -39,7 +41,14 @@ TRANSPORT: Final[dict[str, DType]] = {
 }
 """The transport types of torch's element types at full precision; other types cannot be transported."""
 
-ITEM_BYTES: Final = {DType.FP32: 4, DType.FP16: 2, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1}
+NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "FP32": np.dtype(np.float32),
+    "FP16": np.dtype(np.float16),
+    "INT64": np.dtype(np.int64),
+    "INT32": np.dtype(np.int32),
+    "UINT8": np.dtype(np.uint8),
+}
+"""numpy's element types by their names in the Open Inference Protocol."""
 
 
 _V = TypeVar("_V")
@@ -73,7 +82,7 @@ class SampleTensor:
     @property
     def bytes(self) -> int:
         """Bytes of one sample at full precision."""
-        return prod(self.shape) * ITEM_BYTES[TRANSPORT[self.dtype]]
+        return prod(self.shape) * NUMPY_DTYPES[TRANSPORT[self.dtype]].itemsize
 
 
 @dataclass(frozen=True)

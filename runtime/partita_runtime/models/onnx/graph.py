@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
-from partita_api.session.module import DType, TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import (
     NOMINAL_BATCH,
+    NUMPY_DTYPES,
     Dependence,
     Layer,
     SampleTensor,
@@ -27,13 +28,6 @@ from partita_runtime.models.onnx.observation import BATCHES, ObservedValue, obse
 
 _BATCH = "partita/batch"
 """The batch size in a part, as a tensor of one number."""
-_ELEMENTS = {
-    DType.FP32: np.float32,
-    DType.FP16: np.float16,
-    DType.INT64: np.int64,
-    DType.INT32: np.int32,
-    DType.UINT8: np.uint8,
-}
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ def _of_one_input(model: ModelProto, spec: TensorSpec) -> ModelProto:
     """The model with the shape of `spec` for its input. Raises ModelError if it takes something else."""
     entry = _entry(model.graph)
     tensor = entry.type.tensor_type
-    want = helper.np_dtype_to_tensor_dtype(np.dtype(_ELEMENTS[spec.dtype]))
+    want = helper.np_dtype_to_tensor_dtype(NUMPY_DTYPES[spec.dtype])
     if tensor.elem_type != want:
         name = helper.tensor_dtype_to_string(tensor.elem_type).removeprefix("TensorProto.")
         raise _bad_input(f"its input has elements of type {name}, not {spec.dtype}; correct the module's input.dtype")
@@ -170,7 +164,7 @@ def _bad_input(problem: str) -> ModelError:
 
 def _given(graph: GraphProto, spec: TensorSpec) -> dict[str, ObservedValue]:
     """The input and the weights."""
-    element = np.dtype(_ELEMENTS[spec.dtype]).name
+    element = NUMPY_DTYPES[spec.dtype].name
     found = {graph.input[0].name: ObservedValue(element, tuple((batch, *spec.shape) for batch in BATCHES))}
     for tensor in graph.initializer:
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type).name

@@ -37,6 +37,7 @@ class OnnxModule(torch.nn.Module):
         self.weights = dict(weights)
         self.activation_bytes = activation_bytes
         self.provider = provider
+        self._inputs = tuple(value.name for value in model.graph.input)
         for i, weight in enumerate(weights.values()):
             self.register_buffer(f"weight_{i}", weight)
 
@@ -46,8 +47,7 @@ class OnnxModule(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The graph's outputs for its inputs. Raises ModelError if ONNX Runtime cannot run the graph."""
-        names = [value.name for value in self.model.graph.input]
-        feeds = {name: tensor.numpy(force=True) for name, tensor in zip(names, tensors, strict=True)}
+        feeds = {name: tensor.numpy(force=True) for name, tensor in zip(self._inputs, tensors, strict=True)}
         return tuple(torch.from_numpy(array) for array in self._session.run(None, feeds))
 
     @cached_property

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.authentication.authenticator import UnauthenticatedError
+from partita_runtime.serving.authentication.authenticator import CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
 from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.pending_request import PendingRequest
@@ -149,7 +149,7 @@ class HttpService:
         """Raises RequestError unless the request may read measurements."""
         if self._monitoring_digest is None:
             raise _not_found(head)
-        if not may_monitor(head.headers.get("authorization", ""), self._monitoring_digest):
+        if not may_monitor(head.headers.get(CREDENTIALS, ""), self._monitoring_digest):
             raise UnauthenticatedError(f"{head.path} needs the monitoring token of the session's namespace")
 
     def admit(self, call: HttpCall) -> None:
