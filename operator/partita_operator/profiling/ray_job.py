@@ -22,12 +22,15 @@ JOBS: Final = "/api/jobs/"
 ENTRYPOINT: Final = "python -m partita_profiling"
 STOP_SECONDS: Final = 20.0
 """How long `remove` waits for a run to stop."""
+LOG_SECONDS: Final = 60.0
+"""For how long after the end of a run its log, which contains the result, may be unreadable."""
 _POLL_SECONDS: Final = 0.2
 _ENDED: Final = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 _FAILED: Final = frozenset({"STOPPED", "FAILED"})
 _NAME_TAKEN: Final = "is already taken"
 """Part of Ray's message for a job while an earlier one of the same name is being removed."""
 _NO_SUCH_JOB: Final = 404
+_SERVER_ERROR: Final = 500
 
 
 class RayJob(BaseModel):
@@ -42,6 +45,10 @@ class RayJob(BaseModel):
         """How long it has run; 0 if it died before its start."""
         until = self.end_time or now * 1000
         return (until - (self.start_time or until)) / 1000
+
+    def seconds_since_end(self, now: float) -> float:
+        """How long ago a run that has ended did so; without a time, long ago."""
+        return now - (self.end_time or 0) / 1000
 
 
 class RayJobRunner:
@@ -78,17 +85,23 @@ class RayJobRunner:
         if status == "FAILED" and _NAME_TAKEN in why:
             return ProfileRun(RunPhase.ABSENT)
         ended = status in _ENDED
-        seconds = found.seconds(time.time())
-        if not ended and seconds > self._timeout_seconds:
+        now = time.time()
+        is_over_time = found.seconds(now) > self._timeout_seconds
+        if not ended and is_over_time:
             await self._stop(submission)
-            return over_time(self._timeout_seconds, why, await self._log(submission))
+            return over_time(self._timeout_seconds, why, await self._log(submission) or "")
         if status == "PENDING":
             return ProfileRun(RunPhase.RUNNING, message=f"Waiting for Ray: {why or 'the job is pending'}")
         log = await self._log(submission)
         if not ended:
-            return ProfileRun(RunPhase.RUNNING, message=log_tail(log, lines=1))
-        if status == "STOPPED" and seconds > self._timeout_seconds:
-            return over_time(self._timeout_seconds, "", log)
+            return ProfileRun(RunPhase.RUNNING, message=log_tail(log or "", lines=1))
+        if status == "STOPPED" and is_over_time:
+            return over_time(self._timeout_seconds, "", log or "")
+        if log is None and found.seconds_since_end(now) < LOG_SECONDS:
+            return ProfileRun(RunPhase.RUNNING, message="The run has ended. Ray cannot read its log yet.")
+        if log is None:
+            message = f"The run has ended, but Ray cannot read its log. Check that its node still runs. {why}"
+            return ProfileRun(RunPhase.FAILED, message=message.rstrip())
         return finished_run(log, why)
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
@@ -129,8 +142,14 @@ class RayJobRunner:
                 return None
             raise
 
-    async def _log(self, submission: str) -> str:
-        return await self._dashboard.get(f"{JOBS}{submission}/logs", lambda answer: str(answer.get("logs") or ""))
+    async def _log(self, submission: str) -> str | None:
+        """The log; None if Ray cannot read it: the agent of the run's node starts, is overloaded, or is lost."""
+        try:
+            return await self._dashboard.get(f"{JOBS}{submission}/logs", lambda answer: str(answer.get("logs") or ""))
+        except DashboardRefusedError as error:
+            if error.status >= _SERVER_ERROR:
+                return None
+            raise
 
     async def _stop(self, submission: str) -> None:
         await self._dashboard.post(f"{JOBS}{submission}/stop")

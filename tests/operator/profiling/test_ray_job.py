@@ -1,17 +1,21 @@
 """Profiling runs as jobs of a real Ray cluster."""
 
+import asyncio
+import json
+import time
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 from tests.builders import pool
 from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, until
+from tests.security.clients.hostile_server import complete, server
 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.engines.ray_dashboard import RayDashboard
 from partita_operator.ports import EngineUnavailableError, ProfileRun, RunPhase
-from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id
+from partita_operator.profiling.ray_job import JOBS, LOG_SECONDS, RayJobRunner, job, submission_id
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_operator.settings.ray import RaySettings
 
@@ -109,6 +113,34 @@ async def test_a_run_that_waits_for_an_accelerator_reports_that(runner: RayJobRu
     run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), lambda run: "resources" in run.message)
     assert run.phase is RunPhase.RUNNING
     await runner.remove(NAMESPACE, asked.key, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "ended_seconds_ago", "want", "want_words"),
+    [
+        pytest.param("RUNNING", None, RunPhase.RUNNING, "", id="still running"),
+        pytest.param("SUCCEEDED", 1, RunPhase.RUNNING, "cannot read its log yet", id="just ended"),
+        pytest.param("SUCCEEDED", LOG_SECONDS + 1, RunPhase.FAILED, "Check that its node", id="its node is lost"),
+        pytest.param("FAILED", LOG_SECONDS + 1, RunPhase.FAILED, "out of memory", id="failed on a lost node"),
+    ],
+)
+async def test_a_run_whose_log_ray_cannot_read(
+    status: str, ended_seconds_ago: float | None, want: RunPhase, want_words: str
+) -> None:
+    now = time.time() * 1000
+    end = None if ended_seconds_ago is None else now - ended_seconds_ago * 1000
+    found = {"status": status, "message": "out of memory", "start_time": now - 90_000, "end_time": end}
+    answers = iter([complete(json.dumps(found).encode()), complete(b"", status="500 Internal Server Error")])
+
+    async def answering(writer: asyncio.StreamWriter) -> None:
+        await next(answers)(writer)
+
+    async with server(answering) as (url, requests):
+        runner = RayJobRunner(OperatorSettings(ray=RaySettings(address=url)))
+        run = await runner.observe(NAMESPACE, "key", 1)
+        await runner.close()
+    assert (run.phase, want_words in run.message) == (want, True), run
+    assert [request.endswith("/logs HTTP/1.1") for request in requests] == [False, True]
 
 
 @pytest.mark.ray
