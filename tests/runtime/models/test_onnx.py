@@ -210,3 +210,23 @@ def test_weights_in_another_file_are_read(tmp_path: Path) -> None:
     (answer,) = load_file(path)(torch.ones(2, 64))
 
     torch.testing.assert_close(answer, torch.full((2, 64), 32.0))
+
+
+def test_values_need_not_be_in_memory_together_to_be_cut() -> None:
+    # 150 values of 12 MB in a run with a batch of 3: 1.8 GB, if all of them are kept.
+    code = (
+        "import resource\n"
+        "from onnx import helper\n"
+        "from partita_api.session.module import TensorSpec\n"
+        "from partita_runtime.models.onnx.module import onnx_module\n"
+        "from partita_runtime.models.partitioned_model import partition\n"
+        "from tests.runtime.models.onnx_files import floats, made\n"
+        "names = ['x', *(f'v{i}' for i in range(149)), 'y']\n"
+        "nodes = [helper.make_node('Relu', [a], [b]) for a, b in zip(names, names[1:])]\n"
+        "model = made(nodes, [floats('x', 'batch', 1000, 1000)], [floats('y', 'batch', 1000, 1000)])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "partition(onnx_module(model), TensorSpec(shape=(1000, 1000)), 4)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 400_000, "kilobytes"

@@ -121,6 +121,7 @@ def session(model: ModelProto, weights: Mapping[str, torch.Tensor], provider: st
     options.log_severity_level = 3  # errors
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # that of the graph
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight.numpy()) for weight in weights.values()]
     options.add_external_initializers(list(weights), values)
     try:

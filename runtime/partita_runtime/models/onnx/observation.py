@@ -3,14 +3,14 @@
 Inference of shapes fails on many graphs, because shapes are computed inside them. A run shows them all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto, helper
 
 from partita_api.session.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
@@ -19,7 +19,11 @@ from partita_runtime.models.onnx.module import CPU, session
 from partita_runtime.models.standard_inputs import standard_input
 
 BATCHES: Final = (2, 3)
-"""Batch sizes of the runs; not 1, which broadcasting treats specially, and small, as all values stay in memory."""
+"""Batch sizes of the runs; not 1, which broadcasting treats specially."""
+_TENSOR: Final = "tensor("
+"""The start of ONNX Runtime's name of a tensor's type, such as tensor(float)."""
+_NUMPY_NAMES: Final = {"float": "float32", "double": "float64", "string": "object"}
+"""numpy's names of element types that ONNX Runtime calls otherwise."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +50,43 @@ class ObservedValue:
 
 
 def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], spec: TensorSpec) -> Mapping[str, ObservedValue]:
-    """All tensors that the graph's nodes make for the standard input of `spec`, by name. Raises ModelError."""
-    open_model = ModelProto()
-    open_model.CopyFrom(model)
+    """All tensors that the graph's nodes make for the standard input of `spec`, by name. Raises ModelError.
+
+    Only their shapes leave the runs, so the values need not be in memory together.
+    """
+    types = _tensor_types(model, weights)
+    shapes = {name: f"{name}/shape" for name in types}
+    asking = _answering(model, shapes.values())
+    del asking.graph.node[:]
+    for node in model.graph.node:  # ONNX Runtime keeps their order
+        asking.graph.node.append(node)
+        asking.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in node.output if n in shapes)
+    runs = session(asking, weights, CPU, optimize=False)
+    small, large = (_run(runs, {model.graph.input[0].name: standard_input(spec, batch)}) for batch in BATCHES)
+    return {name: ObservedValue(dtype, (small[shapes[name]], large[shapes[name]])) for name, dtype in types.items()}
+
+
+def _tensor_types(model: ModelProto, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The tensors that the graph's nodes make, and numpy's names of their element types; sequences are left out."""
     names = [name for node in model.graph.node for name in node.output if name]
-    del open_model.graph.output[:]
-    open_model.graph.output.extend(ValueInfoProto(name=name) for name in names)
-    runs = session(open_model, weights, CPU, optimize=False)
-    small, large = (_run(runs, names, {model.graph.input[0].name: standard_input(spec, batch)}) for batch in BATCHES)
-    return {
-        name: ObservedValue(dtype, (small[name][1], shape))
-        for name, (dtype, shape) in large.items()
-        if name in small and small[name][0] == dtype
-    }
+    values = session(_answering(model, names), weights, CPU, optimize=False).get_outputs()
+    elements = {v.name: v.type.removeprefix(_TENSOR).removesuffix(")") for v in values if v.type.startswith(_TENSOR)}
+    return {name: _NUMPY_NAMES.get(element, element) for name, element in elements.items()}
 
 
-def _run(runs: Any, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The element types and shapes of all tensors of one run; sequences are left out."""
+def _answering(model: ModelProto, outputs: Iterable[str]) -> ModelProto:
+    """The model with these outputs in place of its own."""
+    other = ModelProto()
+    other.CopyFrom(model)
+    del other.graph.output[:]
+    other.graph.output.extend(ValueInfoProto(name=name) for name in outputs)
+    return other
+
+
+def _run(runs: Any, feeds: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+    """The outputs of a run, which are shapes, by name."""
     try:
-        values = runs.run(names, feeds)
+        values = runs.run(None, feeds)
     except Exception as error:
         ((given, array),) = feeds.items()
         raise ModelError(
@@ -72,5 +94,5 @@ def _run(runs: Any, names: Sequence[str], feeds: Mapping[str, NDArray[Any]]) -> 
             f"ONNX Runtime cannot run the model on its input {given} of {list(array.shape)} {array.dtype}: "
             f"{str(error).splitlines()[0][:300]}; correct the module's input, or the model",
         ) from error
-    tensors = {name: value for name, value in zip(names, values, strict=True) if isinstance(value, np.ndarray)}
-    return {name: (value.dtype.name, value.shape) for name, value in tensors.items()}
+    names = [output.name for output in runs.get_outputs()]
+    return {name: tuple(value.tolist()) for name, value in zip(names, values, strict=True)}
