@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.digests import digest
 from partita_api.meta import SpecModel
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import DType, ModelSource, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
@@ -33,7 +33,9 @@ MOST_TEXT: Final = 8192
 """The most characters of a text for people."""
 
 
-def _small_enough(tensor: TensorSpec) -> TensorSpec:
+def _of_a_model(tensor: TensorSpec) -> TensorSpec:
+    if tensor.dtype is DType.BYTES:
+        raise ValueError("models have no tensors of BYTES")
     if prod(tensor.shape) > MOST_SAMPLE_BYTES:
         raise ValueError(f"a tensor of shape {list(tensor.shape)} has more than {MOST_SAMPLE_BYTES} elements")
     return tensor
@@ -45,7 +47,7 @@ Micros = Annotated[float, Field(ge=0, le=LONGEST_MICROS, allow_inf_nan=False)]
 Spread = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 MemoryBytes = Annotated[int, Field(ge=0, le=MOST_MEMORY_BYTES)]
 SampleTensors = Annotated[
-    tuple[Annotated[TensorSpec, AfterValidator(_small_enough)], ...], Field(max_length=MOST_TENSORS)
+    tuple[Annotated[TensorSpec, AfterValidator(_of_a_model)], ...], Field(max_length=MOST_TENSORS)
 ]
 
 

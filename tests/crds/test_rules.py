@@ -102,6 +102,23 @@ REFUSED = [
         id="images as INT64",
     ),
     pytest.param(
+        SESSION, "spec.modules.0.input", {"shape": [1], "dtype": "BYTES"}, "numbers, not BYTES", id="texts for a model"
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.1.input",
+        {"shape": [2, 2], "dtype": "BYTES"},
+        "BYTES needs a shape of one dimension",
+        id="a table of texts",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.1.input",
+        {"shape": [1025], "dtype": "BYTES"},
+        "of at most 1024 elements",
+        id="too many texts",
+    ),
+    pytest.param(
         SESSION,
         "spec.modules.0",
         {**IMAGE, "input": {"shape": [3, 4, 4], "dtype": "UINT8"}, "image": {"mean": ["1", "1", "1"]}},
@@ -388,6 +405,8 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.podTemplate", pod_templates.EVERYTHING, id="a pod template with every field"),
         pytest.param(SESSION, "spec.podTemplate", pod_templates.EVERYTHING, id="a session with a pod template"),
         pytest.param(POOL, "spec.podTemplate", {}, id="an empty pod template"),
+        pytest.param(SESSION, "spec.modules.1.input", {"shape": [1024], "dtype": "BYTES"}, id="texts for a function"),
+        pytest.param(SESSION, "spec.modules.0.input", {"shape": [3], "dtype": "BOOL"}, id="truth values for a model"),
         pytest.param(
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"
         ),

@@ -16,10 +16,11 @@ from tests.runtime.serving.plans import application
 from tritonclient.grpc import service_pb2
 
 from partita_api.session.module import DType, TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.protocol import grpc_codec, oip
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES
-from partita_runtime.serving.protocol.inference import DATATYPES, RequestError
+from partita_runtime.serving.protocol.inference import RequestError
 from partita_runtime.serving.protocol.interface import Interface
 
 PAGE: Final = ROOT / "docs/reference/oip.md"
@@ -113,7 +114,7 @@ PARTS: Final[Mapping[str, Any]] = {
     "output parameter `classification`": output(classification=1),
     "output parameter `shared_memory_region`": output(**SHARED),
     "input parameter `shared_memory_region`": {"inputs": [{**INPUT, "parameters": SHARED}]},
-    "`BYTES` input of a session without images": {
+    "`BYTES` for an input of numbers without `image`": {
         "inputs": [{"name": "input", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}}]
     },
     "header `Content-Encoding: gzip`": body(),
@@ -144,25 +145,36 @@ async def test_parts_of_a_request(traffic: Stand) -> None:
     assert found == {part: status for part, _, status, *_ in table("Parts of a request")}
 
 
+FIELDS: Final = {
+    **dict.fromkeys(("INT32", "INT16", "INT8"), "int_contents"),
+    **dict.fromkeys(("UINT32", "UINT16", "UINT8"), "uint_contents"),
+    **{name: f"{name.lower()}_contents" for name in ("FP64", "INT64", "UINT64", "BOOL", "BYTES")},
+}
+"""The fields of gRPC's typed contents, apart from that of FP32."""
+
+
 def reads(datatype: str, way: str) -> str:
     """Whether an input of this element type is read, where a session can declare it."""
     declared = DType(datatype) if datatype in {*DType} else DType.FP32
-    modules = (APP.session.spec.modules[0].model_copy(update={"input": TensorSpec(shape=(2,), dtype=declared)}),)
+    modules = application("traffic").function("only", "echo", input=TensorSpec(shape=(2,), dtype=declared)).functions
     interface = Interface("traffic", APP.session.spec.model_copy(update={"modules": modules}), {})
     tensor: dict[str, Any] = {"name": "input", "datatype": datatype, "shape": [1, 2]}
-    raw = bytes(2 * {"FP16": 2, "INT64": 8, "UINT8": 1}.get(datatype, 4))
+    raw = bytes(2 * (NUMPY_DTYPES[declared].itemsize if declared in NUMPY_DTYPES else 4))
+    elements = {"BYTES": ["", ""], "BOOL": [False, False]}.get(datatype, [0, 0])
     message = MESSAGES["ModelInferRequest"](model_name="traffic")
     message.inputs.add(**tensor)
     try:
         match way:
             case "json":
-                oip.decode_request(json.dumps({"inputs": [{**tensor, "data": [0, 0]}]}).encode(), None, interface)
+                oip.decode_request(json.dumps({"inputs": [{**tensor, "data": elements}]}).encode(), None, interface)
             case "raw":
                 message.raw_input_contents.append(raw)
                 grpc_codec.decode_request(message, interface)
             case _:
-                fields = {"INT64": "int64_contents", "INT32": "int_contents", "UINT8": "uint_contents"}
-                getattr(message.inputs[0].contents, fields.get(datatype, "fp32_contents")).extend([0, 0])
+                contents = message.inputs[0].contents
+                getattr(contents, FIELDS.get(datatype, "fp32_contents")).extend(
+                    [b"", b""] if datatype == "BYTES" else elements
+                )
                 grpc_codec.decode_request(message, interface)
     except RequestError as error:
         return {400: "no"}.get(error.status, str(error.status))
@@ -171,7 +183,7 @@ def reads(datatype: str, way: str) -> str:
 
 def test_element_types() -> None:
     documented = {datatype: cells for types, *cells in table("Element types") for datatype in types.split(", ")}
-    outputs = {*DATATYPES.values()}
+    outputs = {*DType}
 
     assert documented.keys() == outputs | {"BF16"}
     for datatype, cells in documented.items():

@@ -23,7 +23,7 @@ from tests.runtime.serving.plans import application
 
 from partita_api.manifests import ManifestError, parse_manifests
 from partita_api.profile import Profile
-from partita_api.session.module import ImageInput
+from partita_api.session.module import DType, ImageInput, TensorSpec
 from partita_profiling.result import ERROR_PREFIX, RESULT_PREFIX, parse_result, result_line
 from partita_runtime.serving.ingress.http_head import HeadReader
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
@@ -46,6 +46,15 @@ from partita_runtime.serving.transport.wire import (
 
 APP = application("plain").model("only", input=(3, 2, 2), image=ImageInput())
 INTERFACE = Interface("plain", APP.session.spec, APP.epoch.outputs)
+TAKER = (
+    application("plain")
+    .function("texts", "echo", input=TensorSpec(shape=(3,), dtype=DType.BYTES))
+    .function("flags", "echo", input=TensorSpec(shape=(4,), dtype=DType.BOOL))
+    .model("only")
+    .edge("flags", "only")
+)
+TAKER_INTERFACE = Interface("plain", TAKER.session.spec, TAKER.epoch.outputs)
+"""Its requests have texts and truth values."""
 SAMPLE = np.zeros((1, 3, 2, 2), np.float32)
 
 Damage = Callable[[bytes], bytes]
@@ -160,6 +169,75 @@ def test_bodies_of_the_open_inference_protocol(
     text, data = in_json(body[0]), in_data(body[1])
     header_length = None if body[0] is JSON_BODY else str(len(text) if length is None else length)
     check(unless_refused(lambda: oip.decode_request(text + data, header_length, INTERFACE)))
+
+
+TEXTS = b"\x03\0\0\0one" + b"\0\0\0\0" + b"\x02\0\0\0\xff\0"
+TEXT_HEADER = json.dumps(
+    {
+        "inputs": [
+            {"name": "texts", "datatype": "BYTES", "shape": [1, 3], "parameters": {"binary_data_size": len(TEXTS)}},
+            {"name": "flags", "datatype": "BOOL", "shape": [1, 4], "parameters": {"binary_data_size": 4}},
+        ]
+    }
+).encode()
+TEXT_JSON = json.dumps(
+    {
+        "inputs": [
+            {"name": "texts", "datatype": "BYTES", "shape": [1, 3], "data": ["one", "", "drei \u00fc"]},
+            {"name": "flags", "datatype": "BOOL", "shape": [1, 4], "data": [True, False, 1, 0]},
+        ]
+    }
+).encode()
+
+
+def check_texts(request: InferRequest | None) -> None:
+    """What a function is given of a request, whatever the client sends."""
+    if request is None:
+        return
+    texts, flags = request.inputs["texts"], request.inputs["flags"]
+    assert texts.shape == (request.samples, 3)
+    assert {type(text) for text in texts.flat} == {bytes}
+    assert (flags.shape, flags.dtype) == ((request.samples, 4), np.bool_)
+    assert set(flags.view(np.uint8).flat) <= {0, 1}
+
+
+@given(
+    st.sampled_from([(TEXT_HEADER, TEXTS + b"\0\1\1\0"), (TEXT_JSON, b"")]),
+    damaged(*NUMBERS, *JSON_TOKENS),
+    damaged(b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", bytes(4), b"\2"),
+)
+def test_texts_of_the_open_inference_protocol(body: tuple[bytes, bytes], in_json: Damage, in_data: Damage) -> None:
+    text, data = in_json(body[0]), in_data(body[1])
+    length = str(len(text)) if body[0] is TEXT_HEADER else None
+    check_texts(unless_refused(lambda: oip.decode_request(text + data, length, TAKER_INTERFACE)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "flags", "want"),
+    [
+        pytest.param(b"\xff\xff\xff\xff" + TEXTS[4:], b"\0\1\1\0", "not 3 elements", id="a length of 4 GiB"),
+        pytest.param(TEXTS[:-6] + b"\x03\0\0\0\xff\0", b"\0\1\1\0", "not 3 elements", id="a length of one more"),
+        pytest.param(b"\0\0\0\0" * 3 + b"\0", b"\0\1\1\0", "not 3 elements", id="a byte left over"),
+        pytest.param(TEXTS, b"\0\1\2\0", "must be 0 or 1", id="a truth value of 2"),
+    ],
+)
+def test_hostile_texts_are_refused(texts: bytes, flags: bytes, want: str) -> None:
+    head = TEXT_HEADER.replace(f'size": {len(TEXTS)}'.encode(), f'size": {len(texts)}'.encode())
+    with pytest.raises(RequestError, match=want) as by_http:
+        oip.decode_request(head + texts + flags, str(len(head)), TAKER_INTERFACE)
+    made = MESSAGES["ModelInferRequest"](raw_input_contents=[texts, flags])
+    made.inputs.add(name="texts", datatype="BYTES", shape=[1, 3])
+    made.inputs.add(name="flags", datatype="BOOL", shape=[1, 4])
+    with pytest.raises(RequestError, match=want) as by_grpc:
+        grpc_codec.decode_request(made, TAKER_INTERFACE)
+    assert {by_http.value.status, by_grpc.value.status} == {400}
+
+
+def test_texts_without_damage_are_read() -> None:
+    sent = oip.decode_request(TEXT_HEADER + TEXTS + b"\0\1\1\0", str(len(TEXT_HEADER)), TAKER_INTERFACE)
+    assert sent.inputs["texts"].tolist() == [[b"one", b"", b"\xff\0"]]
+    assert sent.inputs["flags"].tolist() == [[False, True, True, False]]
+    assert oip.decode_request(TEXT_JSON, None, TAKER_INTERFACE).inputs["texts"][0, 2] == "drei \u00fc".encode()
 
 
 def message() -> bytes:

@@ -197,6 +197,8 @@ def test_the_unchanged_document_is_a_profile() -> None:
         pytest.param("memory.0.activationBytes", "17592186044417", id="activations of more than 16 TiB"),
         pytest.param("outputs", f"[{SHAPE}]", id="an output of 2^160 elements"),
         pytest.param("outputs", json.dumps([{"shape": [1]}] * 65), id="65 outputs"),
+        pytest.param("outputs", '[{"shape": [1], "dtype": "BYTES"}]', id="an output of texts"),
+        pytest.param("cuts.0.specs", '[{"shape": [1], "dtype": "BYTES"}]', id="texts at a cut"),
         pytest.param("schemaVersion", "2", id="another version"),
         pytest.param("key", json.dumps("k" * 65), id="a long key"),
         pytest.param("partition", json.dumps("p" * 65), id="a long partition"),

@@ -25,18 +25,48 @@ class DType(StrEnum):
 
     FP32 = "FP32"
     FP16 = "FP16"
+    FP64 = "FP64"
     INT64 = "INT64"
     INT32 = "INT32"
+    INT16 = "INT16"
+    INT8 = "INT8"
+    UINT64 = "UINT64"
+    UINT32 = "UINT32"
+    UINT16 = "UINT16"
     UINT8 = "UINT8"
+    BOOL = "BOOL"
+    BYTES = "BYTES"
+    """Texts, or encoded files such as pictures. Only functions take and return them."""
+
+
+MAX_BYTES_ELEMENTS: Final = 1024
+"""Most elements of type BYTES in one sample: each is an object in memory, whatever its length."""
 
 
 class TensorSpec(SpecModel):
     """One tensor of a request, without its batch dimension."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            f"BYTES needs a shape of one dimension, of at most {MAX_BYTES_ELEMENTS} elements",
+            lambda spec: (
+                spec.dtype is not DType.BYTES or (len(spec.shape) == 1 and spec.shape[0] <= MAX_BYTES_ELEMENTS)
+            ),
+            f"!has(self.dtype) || self.dtype != 'BYTES' || "
+            f"(size(self.shape) == 1 && self.shape[0] <= {MAX_BYTES_ELEMENTS})",
+        ),
+    )
+
     shape: tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...] = Field(
         min_length=1, max_length=8, description="Dimensions of one sample, such as [3, 224, 224]."
     )
-    dtype: DType = Field(default=DType.FP32, description="Element type.")
+    dtype: DType = Field(
+        default=DType.FP32, description="Element type. BYTES (texts, encoded files) is for functions only."
+    )
+
+
+IMAGE_DTYPES: Final = (DType.FP32, DType.FP16, DType.UINT8)
+"""Element types that images become."""
 
 
 class ImageLayout(StrEnum):
@@ -152,6 +182,11 @@ class Module(SpecModel):
             "!has(self.model) || has(self.input)",
         ),
         Rule(
+            "models take numbers, not BYTES; declare BYTES for a function in front of the model",
+            lambda module: module.model is None or module.input is None or module.input.dtype is not DType.BYTES,
+            "!has(self.model) || !has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES'",
+        ),
+        Rule(
             "image needs an input of three dimensions: channels, height and width",
             lambda module: module.image is None or module.takes_images,
             f"!has(self.image) || {_TAKES_IMAGES}",
@@ -163,11 +198,9 @@ class Module(SpecModel):
         ),
         Rule(
             "images become FP32, FP16 or UINT8; correct input.dtype, or remove image",
-            lambda module: (
-                module.image is None or module.input is None or module.input.dtype not in (DType.INT32, DType.INT64)
-            ),
+            lambda module: module.image is None or module.input is None or module.input.dtype in IMAGE_DTYPES,
             "!has(self.image) || !has(self.input) || !has(self.input.dtype) || "
-            "!(self.input.dtype in ['INT32', 'INT64'])",
+            f"self.input.dtype in {[str(dtype) for dtype in IMAGE_DTYPES]}",
         ),
         Rule(
             "images as UINT8 are not normalised; remove image.mean and image.std",

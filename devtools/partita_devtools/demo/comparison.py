@@ -110,9 +110,11 @@ def _error(given: NDArray[Any], expected: NDArray[Any]) -> float:
 def _row_errors(given: NDArray[Any], expected: NDArray[Any]) -> NDArray[np.float64]:
     if not expected.size:
         return np.zeros(1)
-    largest = float(np.abs(expected).max())
-    off = np.abs(given.astype(np.float64) - expected).reshape(len(expected), -1)
-    errors: NDArray[np.float64] = off.max(axis=1) / (largest or 1.0)
+    if expected.dtype == np.object_:  # texts are equal or not
+        largest, off = 1.0, (given != expected).astype(np.float64)
+    else:
+        largest, off = float(np.abs(expected).max()), np.abs(given.astype(np.float64) - expected)
+    errors: NDArray[np.float64] = off.reshape(len(expected), -1).max(axis=1) / (largest or 1.0)
     return errors
 
 

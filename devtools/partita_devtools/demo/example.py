@@ -126,6 +126,8 @@ def _photographs(example: Example, count: int, seed: int) -> NDArray[np.float32]
 
 
 def _noise(spec: TensorSpec, count: int, seed: int) -> NDArray[Any]:
+    if spec.dtype is DType.BYTES:
+        raise DemoError("the demonstration cannot make BYTES for an input; it needs sessions with inputs of numbers")
     generator = np.random.default_rng(seed)
     dtype = NUMPY_DTYPES[spec.dtype]
     if dtype.kind == "f":

@@ -193,9 +193,11 @@ def _inputs(endpoint: str, headers: dict[str, str], wait_s: float) -> list[Input
 
 
 def _random(inputs: list[Input], generator: np.random.Generator) -> list[Payload]:
-    """Requests of one sample each: normal random numbers, or small integers for integer tensors."""
+    """Requests of one sample each: normal random numbers, small integers for integer tensors. Raises ValueError."""
 
     def tensor(datatype: DType, described: list[int]) -> np.ndarray[Any, Any]:
+        if datatype is DType.BYTES:
+            raise ValueError("the session takes BYTES, for which random numbers are no input; give --payload")
         dtype, shape = NUMPY_DTYPES[datatype], [1, *described[1:]]
         values = generator.integers(0, 100, shape) if dtype.kind in "iu" else generator.standard_normal(shape)
         return values.astype(dtype.newbyteorder("="))

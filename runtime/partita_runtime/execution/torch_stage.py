@@ -86,7 +86,7 @@ def stage_boundaries(
         if index == 0:
             specs = [input]
         elif index == len(model.blocks):
-            specs = [sample.spec for sample in samples]
+            specs = [sample.answer for sample in samples]
         else:
             specs = [at_cut(sample.spec, cut_dtype) for sample in samples]
         return Boundary(samples, specs, memory)

@@ -12,6 +12,9 @@ from partita_runtime.execution.executor import NUMPY_DTYPES
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
+_BYTES: Final = "BYTES"
+_LENGTH: Final = 4
+"""Bytes of the length in front of an element of type BYTES, little-endian."""
 _NAMES: Final = {dtype.name: name for name, dtype in NUMPY_DTYPES.items()}
 
 
@@ -30,29 +33,52 @@ class Payload:
 def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
     """The body of an infer request with tensors by name, each with a leading batch dimension.
 
-    Raises ValueError for an element type that Partita does not support.
+    Texts and bytes become BYTES. Raises ValueError for an element type that Partita does not support.
     """
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in inputs.items()}
-    for name, tensor in tensors.items():
-        if tensor.dtype.name not in _NAMES:
-            raise ValueError(f"input {name!r} has elements of {tensor.dtype.name}; use one of {', '.join(_NAMES)}")
+    blobs = {name: _raw(name, tensor) for name, tensor in inputs.items()}
     header = {
         "inputs": [
             {
                 "name": name,
                 "shape": list(tensor.shape),
-                "datatype": _NAMES[tensor.dtype.name],
-                "parameters": {"binary_data_size": tensor.nbytes},
+                "datatype": _NAMES.get(tensor.dtype.name, _BYTES),
+                "parameters": {"binary_data_size": len(blobs[name])},
             }
-            for name, tensor in tensors.items()
+            for name, tensor in inputs.items()
         ],
         "parameters": {"binary_data_output": True},
     }
     head = json.dumps(header, separators=(",", ":")).encode()
     return Payload(
         headers={"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))},
-        body=b"".join((head, *(tensor.tobytes() for tensor in tensors.values()))),
+        body=b"".join((head, *blobs.values())),
     )
+
+
+def _raw(name: str, tensor: NDArray[Any]) -> bytes:
+    if tensor.dtype.name in _NAMES:
+        return tensor.tobytes()
+    elements = [text.encode() if isinstance(text, str) else text for text in tensor.flat]
+    if set(map(type, elements)) <= {bytes, np.bytes_}:
+        return b"".join(part for data in elements for part in (len(data).to_bytes(_LENGTH, "little"), data))
+    known = ", ".join((*_NAMES, "texts"))
+    raise ValueError(f"input {name!r} has elements of {tensor.dtype.name}; use one of {known}")
+
+
+def _encoded(data: list[Any]) -> NDArray[Any]:
+    texts: NDArray[Any] = np.array(data, np.object_)
+    return np.array([text.encode() for text in texts.flat], np.object_)
+
+
+def _tensor(datatype: str, raw: bytes) -> NDArray[Any]:
+    if datatype != _BYTES:
+        return np.frombuffer(raw, NUMPY_DTYPES[datatype])
+    elements, offset = [], 0
+    while offset < len(raw):
+        start = offset + _LENGTH
+        offset = start + int.from_bytes(raw[offset:start], "little")
+        elements.append(raw[start:offset])
+    return np.array(elements, np.object_)
 
 
 def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[Any]]:
@@ -64,13 +90,15 @@ def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[
         tensors = {}
         offset = header_end
         for output in described:
-            dtype, shape = NUMPY_DTYPES[output["datatype"]], output["shape"]
+            datatype, shape = output["datatype"], output["shape"]
             size = output.get("parameters", {}).get("binary_data_size")
             if size is None:
-                tensors[output["name"]] = np.asarray(output["data"], dtype=dtype).reshape(shape)
+                data = output["data"]
+                tensor = _encoded(data) if datatype == _BYTES else np.asarray(data, NUMPY_DTYPES[datatype])
             else:
-                tensors[output["name"]] = np.frombuffer(body[offset : offset + size], dtype=dtype).reshape(shape)
+                tensor = _tensor(datatype, body[offset : offset + size])
                 offset += size
-    except (KeyError, TypeError, ValueError) as error:
+            tensors[output["name"]] = tensor.reshape(shape)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise AnswerError(f"answer of {len(body)} bytes is not of the Open Inference Protocol: {error!r}") from error
     return tensors

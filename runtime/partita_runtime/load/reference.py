@@ -15,6 +15,7 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
+from partita_runtime.serving.session.function_messages import answer_arrays
 
 Forward = Callable[[Array], Sequence[Array]]
 """A model as a function of one sample, without a batch dimension, to its output tensors."""
@@ -49,7 +50,8 @@ class WholeModels:
             if sub.module in models:
                 return sample.model_answered(sub, models[sub.module](sample.model_input(sub)))
             function, kwargs = self._functions[sub.module]
-            return sample.function_answered(sub, function(sample.request, sample.function_upstream(sub), **kwargs))
+            answer = function(sample.request, sample.function_upstream(sub), **kwargs)
+            return sample.function_answered(sub, answer_arrays(answer))
 
         due = graph.start(0, 0, {root.name: 1 for root in self._interface.roots})
         while due:

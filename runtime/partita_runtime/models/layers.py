@@ -36,19 +36,37 @@ TRANSPORT: Final[dict[str, DType]] = {
     "int32": DType.INT32,
     "int16": DType.INT32,
     "int8": DType.INT32,
+    "uint64": DType.UINT64,
+    "uint32": DType.UINT32,
+    "uint16": DType.UINT16,
     "uint8": DType.UINT8,
     "bool": DType.UINT8,
 }
-"""The transport types of torch's element types at full precision; other types cannot be transported."""
+"""The types in which values cross cuts at full precision, by torch's element types; other types cannot cross."""
+
+ANSWERS: Final[dict[str, DType]] = TRANSPORT | {
+    "float64": DType.FP64,
+    "int16": DType.INT16,
+    "int8": DType.INT8,
+    "bool": DType.BOOL,
+}
+"""The types of a model's answers, by torch's element types."""
 
 NUMPY_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "FP32": np.dtype(np.float32),
     "FP16": np.dtype(np.float16),
+    "FP64": np.dtype(np.float64),
     "INT64": np.dtype(np.int64),
     "INT32": np.dtype(np.int32),
+    "INT16": np.dtype(np.int16),
+    "INT8": np.dtype(np.int8),
+    "UINT64": np.dtype(np.uint64),
+    "UINT32": np.dtype(np.uint32),
+    "UINT16": np.dtype(np.uint16),
     "UINT8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
 }
-"""numpy's element types by their names in the Open Inference Protocol."""
+"""numpy's element types of numbers, by their names in the Open Inference Protocol: all but BYTES."""
 
 
 _V = TypeVar("_V")
@@ -78,6 +96,11 @@ class SampleTensor:
     def spec(self) -> TensorSpec:
         """Its transport form at full precision; a scalar has shape [1]. KeyError if its type cannot be transported."""
         return TensorSpec(shape=self.shape or (1,), dtype=TRANSPORT[self.dtype])
+
+    @property
+    def answer(self) -> TensorSpec:
+        """As `spec`, but as an output of the model."""
+        return TensorSpec(shape=self.shape or (1,), dtype=ANSWERS[self.dtype])
 
     @property
     def bytes(self) -> int:

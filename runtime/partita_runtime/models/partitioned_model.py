@@ -55,7 +55,7 @@ class PartitionedModel:
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The model's output tensors, for one sample."""
-        return tuple(sample.spec for sample in self.boundaries[-1])
+        return tuple(sample.answer for sample in self.boundaries[-1])
 
     def run(self, first: int, end: int, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run blocks [first, end) on the tensors that cross before `first`. Raises ModelError for missing blocks."""

@@ -54,6 +54,15 @@ def test_answers_agree_within_what_rounding_explains(given: Tensors, want_differ
         assert found.differences[0].startswith(f"request 1: {want_difference}")
 
 
+def test_texts_are_the_same_or_not() -> None:
+    texts = {"words": np.array([[b"one"], [b"two"]], np.object_)}
+
+    assert compare([texts], [texts], tolerance=0.01, rounded=no_cuts).agrees
+    others = {"words": np.array([[b"one"], [b"too"]], np.object_)}
+    found = compare([others], [texts], tolerance=0.01, rounded=lambda _: [RoundedAnswer(texts, ())])
+    assert found.differences[0].startswith("request 0: words is off by 100.00%")
+
+
 def test_comparison_counts_what_it_compared() -> None:
     found = compare([WANT], [WANT], tolerance=0.01, rounded=no_cuts)
 

@@ -82,6 +82,13 @@ def test_noise_is_sent_to_emulated_accelerators_and_to_packages_without_photogra
     assert unknown["input"].dtype == np.int32
 
 
+def test_there_is_no_noise_of_texts(tmp_path: Path) -> None:
+    reader = '- {name: reader, function: {entrypoint: "a:b"}, input: {shape: [1], dtype: BYTES}}'
+    example = read_example(write(tmp_path, POOL, SESSION.rstrip() + f"\n    {reader}\n"))
+    with pytest.raises(DemoError, match="cannot make BYTES"):
+        samples(example, 2, seed=1)
+
+
 def test_samples_repeat_with_the_seed() -> None:
     example = read_example(EXAMPLES / "traffic-emulated")
 

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -95,6 +96,16 @@ def test_credentials_that_are_no_header_are_not_shown(session_url: str, tmp_path
     options = ["--slo-ms", "100", "--credentials", str(tmp_path / "key")]
     done = CliRunner().invoke(main, ["load", session_url, *options])
     assert (done.exit_code, "visible ASCII" in done.output, "f3c1" in done.output) == (ExitCode.BAD_INPUT, True, False)
+
+
+def test_random_numbers_are_no_texts(session_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Starting, "metadata", METADATA.replace(b"FP32", b"BYTES"))
+    options = ["--slo-ms", "10000", "--seconds", "1", "--rate", "5"]
+    done = CliRunner().invoke(main, ["load", session_url, *options])
+    assert (done.exit_code, "give --payload" in done.output) == (ExitCode.BAD_INPUT, True), done.output
+    np.savez(tmp_path / "texts.npz", x=np.array([["one", "two", "three", "four"]]))
+    done = CliRunner().invoke(main, ["load", session_url, *options, "--payload", str(tmp_path / "texts.npz")])
+    assert done.exit_code == ExitCode.OK, done.output
 
 
 def test_load_does_not_wait_unless_told(session_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Stages of .onnx files: built from JSON, connected by arrays as over the network."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.runtime.models.onnx_files import exported, packaged
+from tests.runtime.models.onnx_files import exported, floats, made, packaged
 from tests.runtime.models.sample_models import residuals
 
 from partita_api.session.execution import Backend, CutDType
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import Array, BuiltExecutor
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array, BuiltExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.models.files import load_file
 from partita_runtime.models.standard_inputs import standard_input
@@ -51,6 +52,38 @@ def test_stages_in_a_row_read_the_same_text(
         (answer,) = arrays
         np.testing.assert_allclose(answer, want.numpy(), rtol=0, atol=tolerance)
         assert (answer.argmax(-1) == want.numpy().argmax(-1)).all(), "every character"
+
+
+@pytest.mark.parametrize("cuts", [(0, 2), (0, 1, 2)], ids=["one stage", "two stages"])
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES])
+def test_models_take_and_answer_with_every_element_type_of_numbers(
+    dtype: str, cuts: tuple[int, ...], tmp_path: Path
+) -> None:
+    element = onnx.helper.np_dtype_to_tensor_dtype(NUMPY_DTYPES[dtype])
+    weights = np.arange(9, dtype=np.float32).reshape(3, 3)
+    model = made(
+        [
+            onnx.helper.make_node("Cast", ["x"], ["numbers"], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("MatMul", ["numbers", "weights"], ["once"]),
+            onnx.helper.make_node("MatMul", ["once", "weights"], ["y"]),
+            onnx.helper.make_node("Identity", ["x"], ["same"]),
+        ],
+        inputs=[onnx.helper.make_tensor_value_info("x", element, ["batch", 3])],
+        outputs=[floats("y", "batch", 3), onnx.helper.make_tensor_value_info("same", element, ["batch", 3])],
+        weights=[onnx.numpy_helper.from_array(weights, "weights")],
+    )
+    onnx.save_model(model, tmp_path / "model.onnx")
+    spec = TensorSpec(shape=(3,), dtype=DType(dtype))
+    given = standard_input(spec, 2)
+    arrays = [given]
+    for first, end in pairwise(cuts):
+        stage = build(tmp_path / "model.onnx", spec, blocks=2, first=first, end=end, cut_dtype=CutDType.FP32)
+        arrays = stage.executor.run(arrays)
+
+    (answer, same) = arrays
+    assert same.dtype == (np.float32 if dtype == "FP16" else given.dtype)
+    np.testing.assert_array_equal(same, given.astype(np.float32) if dtype == "FP64" and len(cuts) == 3 else given)
+    np.testing.assert_allclose(answer, given.astype(np.float32) @ weights @ weights, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.runtime.models.sample_models import residuals
+from tests.runtime.models.sample_models import residuals, typed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita_api.session.execution import Backend, CutDType
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import Array, BuiltExecutor
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array, BuiltExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.execution.torch_stage import LARGEST_HALF, stage_boundaries
 from partita_runtime.models.errors import ModelError, ModelErrorReason
@@ -25,7 +26,7 @@ SMALL = TensorSpec(shape=(3, 16, 16))
 
 def build(entrypoint: str = "residuals", kwargs: dict[str, Any] | None = None, **fields: Any) -> BuiltExecutor:
     source = ModelSource(entrypoint=f"tests.runtime.models.sample_models:{entrypoint}", kwargs=kwargs or {})
-    stage = StageBuild(model=source, input=SMALL, **{"blocks": 4, **fields})
+    stage = StageBuild(model=source, **{"input": SMALL, "blocks": 4, **fields})
     return build_executor(StageBuild.model_validate_json(stage.model_dump_json(by_alias=True)))
 
 
@@ -64,6 +65,27 @@ def test_stages_in_a_row_answer_like_the_whole_model(
         for array, whole in zip(arrays, want, strict=True):
             assert array.dtype == np.float32
             np.testing.assert_allclose(array, whole, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("cuts", [(0, 2), (0, 1, 2)], ids=["one stage", "two stages"])
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES])
+def test_models_take_and_answer_with_every_element_type_of_numbers(dtype: str, cuts: tuple[int, ...]) -> None:
+    spec = TensorSpec(shape=(3,), dtype=DType(dtype))
+    stages = [
+        build("typed", input=spec, blocks=2, first=first, end=end, cut_dtype=CutDType.FP32)
+        for first, end in pairwise(cuts)
+    ]
+    given = standard_input(spec, 2)
+    arrays = [given]
+    for stage in stages:
+        arrays = stage.executor.run(as_received(arrays))
+
+    (_, same) = arrays
+    assert same.dtype == (np.float32 if dtype == "FP16" else given.dtype)
+    np.testing.assert_array_equal(same, given.astype(np.float32) if dtype == "FP64" and len(stages) == 2 else given)
+    assert [spec.dtype for spec in stages[-1].outputs] == ["FP32", "FP32" if dtype == "FP16" else dtype]
+    with torch.no_grad():
+        np.testing.assert_allclose(arrays[0], typed()(torch.from_numpy(given))[0].numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_stage_holds_only_its_own_blocks_weights() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.http as triton
+from numpy.typing import NDArray
 
+from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
 
 
@@ -16,7 +18,7 @@ def header_of(headers: dict[str, str], body: bytes) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", [*map(str, NUMPY_DTYPES.values())])
 def test_request_equals_that_of_the_triton_client(dtype: str) -> None:
     tensor = np.arange(24).reshape(2, 3, 4).astype(dtype)
     desired = triton.InferInput("input", list(tensor.shape), triton.np_to_triton_dtype(tensor.dtype))
@@ -28,6 +30,36 @@ def test_request_equals_that_of_the_triton_client(dtype: str) -> None:
     length = int(payload.headers["Inference-Header-Content-Length"])
     assert header_of(dict(payload.headers), payload.body)["inputs"] == json.loads(want_body[:want_length])["inputs"]
     assert payload.body[length:] == want_body[want_length:]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(np.array([[b"one", b"", b"\xff\0"]], np.object_), id="bytes"),
+        pytest.param(np.array([["one", "", "drei"]]), id="numpy's text"),
+        pytest.param(np.array([[b"one", b"", b"drei"]]), id="numpy's bytes"),
+    ],
+)
+def test_texts_equal_those_of_the_triton_client(texts: NDArray[Any]) -> None:
+    desired = triton.InferInput("input", [1, 3], "BYTES")
+    desired.set_data_from_numpy(texts.astype(np.object_), binary_data=True)
+    want_body, want_length = triton.InferenceServerClient.generate_request_body([desired])
+
+    payload = encode_request({"input": texts})
+
+    length = int(payload.headers["Inference-Header-Content-Length"])
+    assert header_of(dict(payload.headers), payload.body)["inputs"] == json.loads(want_body[:want_length])["inputs"]
+    assert payload.body[length:] == want_body[want_length:]
+    description = {"name": "a", "shape": [1, 3], "datatype": "BYTES"}
+    size = len(payload.body) - length
+    head = json.dumps({"outputs": [{**description, "parameters": {"binary_data_size": size}}]}).encode()
+    read = decode_answer({"Inference-Header-Content-Length": str(len(head))}, head + payload.body[length:])
+    assert encode_request({"input": read["a"]}) == payload
+
+
+def test_texts_in_json_are_read() -> None:
+    answer = {"outputs": [{"name": "a", "shape": [2, 1], "datatype": "BYTES", "data": ["\u00fc", ""]}]}
+    assert decode_answer({}, json.dumps(answer).encode())["a"].tolist() == [["\u00fc".encode()], [b""]]
 
 
 def test_tensors_of_any_layout_are_sent_in_order() -> None:
@@ -74,6 +106,15 @@ def test_binary_and_json_tensors_are_read_from_one_answer() -> None:
         ),
         pytest.param(
             {}, b'{"outputs": [{"name": "a", "shape": [1], "datatype": "??", "data": [1]}]}', id="unknown type"
+        ),
+        pytest.param(
+            {}, b'{"outputs": [{"name": "a", "shape": [1], "datatype": "BYTES", "data": [1]}]}', id="a number as text"
+        ),
+        pytest.param(
+            {"Inference-Header-Content-Length": "94"},
+            b'{"outputs":[{"name":"a","shape":[2],"datatype":"BYTES","parameters":{"binary_data_size":8}}]} '
+            b"\xff\xff\xff\xff----",
+            id="a text of 4 GiB",
         ),
     ],
 )

@@ -22,6 +22,17 @@ class Residuals(torch.nn.Module):
         return {"scores": self.head(features.mean((2, 3))), "brightness": brightness}
 
 
+class Typed(torch.nn.Module):
+    """Computes with numbers of any type, and also answers with them as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def forward(self, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.second(self.first(values.to(torch.float32))), values
+
+
 class Branching(torch.nn.Module):
     """Its control flow depends on the data, so it cannot be captured."""
 
@@ -65,6 +76,12 @@ def residuals(width: int = 8, depth: int = 6) -> torch.nn.Module:
     """Works, always with the same weights."""
     torch.manual_seed(7)
     return Residuals(width, depth)
+
+
+def typed() -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Typed()
 
 
 def branching() -> torch.nn.Module:

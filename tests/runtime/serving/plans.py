@@ -82,9 +82,11 @@ class Application:
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
 
-    def function(self, name: str, function: str, max_millis: int = 50, **kwargs: Any) -> Self:
+    def function(
+        self, name: str, function: str, max_millis: int = 50, input: TensorSpec | None = None, **kwargs: Any
+    ) -> Self:
         source = FunctionSource(entrypoint=f"{FUNCTIONS}:{function}", kwargs=kwargs, max_millis=max_millis)
-        return replace(self, functions=(*self.functions, Module(name=name, function=source)))
+        return replace(self, functions=(*self.functions, Module(name=name, function=source, input=input)))
 
     def edge(self, upstream: str, downstream: str, most: int = 1) -> Self:
         made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})

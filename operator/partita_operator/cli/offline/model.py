@@ -17,6 +17,7 @@ from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, Inspection, InspectionRequest
+from partita_runtime.execution.executor import NUMPY_DTYPES
 
 SUFFIXES: Final = (".onnx", ".pt2", ".pt")
 """Of files with models."""
@@ -43,7 +44,7 @@ class _Shape(click.ParamType[tuple[int, ...]]):
 @model.command()
 @click.argument("source")
 @click.option("--shape", type=_Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
-@click.option("--dtype", type=click.Choice([str(dtype) for dtype in DType]), default=str(DType.FP32), show_default=True)
+@click.option("--dtype", type=click.Choice([*NUMPY_DTYPES]), default=str(DType.FP32), show_default=True)
 @click.option("--blocks", type=click.IntRange(1, 20), default=10, show_default=True, help="Most blocks to cut it into.")
 @output_option
 def inspect(source: str, shape: tuple[int, ...] | None, dtype: str, blocks: int, output: OutputFormat) -> None:

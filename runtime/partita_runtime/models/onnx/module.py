@@ -48,7 +48,8 @@ class OnnxModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The graph's outputs for its inputs. Raises ModelError if ONNX Runtime cannot run the graph."""
         feeds = {name: tensor.numpy(force=True) for name, tensor in zip(self._inputs, tensors, strict=True)}
-        return tuple(torch.from_numpy(array) for array in self._session.run(None, feeds))
+        # ONNX Runtime has another C type for uint64 than torch.
+        return tuple(torch.from_numpy(array.view(array.dtype.name)) for array in self._session.run(None, feeds))
 
     @cached_property
     def _session(self) -> Any:

@@ -1,5 +1,6 @@
 """The Open Inference Protocol v2 over gRPC: messages to tensors and back, raw and typed contents. Pure."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,24 +14,33 @@ from partita_runtime.serving.protocol.inference import (
     MODEL_VERSION,
     InferRequest,
     RequestError,
-    answered,
+    bytes_tensor,
     check_images,
     check_inputs,
     check_numbers,
     check_output,
     check_tensor,
     model_metadata,
+    output_of,
     samples_of,
     split_bytes,
+    takes_bytes,
     whole_number,
 )
 from partita_runtime.serving.protocol.interface import Interface
 
 _CONTENTS: Final[Mapping[DType, str]] = {
     DType.FP32: "fp32_contents",
+    DType.FP64: "fp64_contents",
     DType.INT64: "int64_contents",
     DType.INT32: "int_contents",
+    DType.INT16: "int_contents",
+    DType.INT8: "int_contents",
+    DType.UINT64: "uint64_contents",
+    DType.UINT32: "uint_contents",
+    DType.UINT16: "uint_contents",
     DType.UINT8: "uint_contents",
+    DType.BOOL: "bool_contents",
 }
 """The field with the elements of a tensor with typed contents. FP16 has none and must be raw."""
 
@@ -109,9 +119,9 @@ def encode_answer(request: InferRequest, interface: Interface, tensors: Mapping[
         model_name=interface.model_name, model_version=MODEL_VERSION, id=request.id or ""
     )
     for name in tensors if request.outputs is None else request.outputs:
-        array, datatype = answered(name, tensors)
-        message.outputs.add(name=name, datatype=datatype, shape=array.shape)
-        message.raw_output_contents.append(array.tobytes())
+        tensor = output_of(name, tensors)
+        message.outputs.add(name=name, datatype=tensor.datatype, shape=tensor.array.shape)
+        message.raw_output_contents.append(bytes(tensor.raw))
     return message
 
 
@@ -138,18 +148,23 @@ def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[
     for number, tensor in enumerate(message.inputs):
         if raw and tensor.HasField("contents"):
             raise RequestError(400, f"input {tensor.name!r} has both contents and raw_input_contents; send one of them")
-        if tensor.datatype == "BYTES":
-            images[tensor.name] = _images(tensor, raw[number] if raw else None, interface)
+        spec = interface.inputs[tensor.name]
+        if takes_bytes(tensor.name, tensor.datatype, interface):
+            check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
+            elements = _bytes(tensor, math.prod(tensor.shape), raw[number] if raw else None)
+            arrays[tensor.name] = bytes_tensor(elements, tensor.shape)
+        elif tensor.datatype == "BYTES":
+            count = check_images(tensor.name, tensor.shape, interface)
+            images[tensor.name] = _bytes(tensor, count, raw[number] if raw else None)
         else:
-            spec = interface.inputs[tensor.name]
             check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
             array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
             arrays[tensor.name] = check_numbers(tensor.name, array)
     return arrays, images
 
 
-def _images(tensor: Any, raw: bytes | None, interface: Interface) -> tuple[bytes, ...]:
-    count = check_images(tensor.name, tensor.shape, interface)
+def _bytes(tensor: Any, count: int, raw: bytes | None) -> tuple[bytes, ...]:
+    """The elements of a BYTES tensor."""
     if raw is not None:
         return split_bytes(tensor.name, count, memoryview(raw))
     given = tuple(tensor.contents.bytes_contents)
@@ -177,7 +192,7 @@ def _from_contents(tensor: Any, spec: TensorSpec) -> Array:
         raise RequestError(
             400, f"input {tensor.name!r}: {list(tensor.shape)} needs as many elements in {kind}, not {len(elements)}"
         )
-    given = np.array(elements)
-    if spec.dtype == DType.UINT8 and given.max() > 255:
-        raise RequestError(400, f"input {tensor.name!r}: its contents must be from 0 to 255")
-    return given.astype(NUMPY_DTYPES[spec.dtype]).reshape(tensor.shape)
+    try:
+        return np.array([*elements], NUMPY_DTYPES[spec.dtype]).reshape(tensor.shape)
+    except OverflowError:
+        raise RequestError(400, f"input {tensor.name!r} has elements that {spec.dtype} cannot hold") from None

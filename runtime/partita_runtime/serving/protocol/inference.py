@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
 
@@ -24,16 +24,10 @@ _MAX_DIGITS: Final = 20
 """Digits of the largest number of 64 bits. Python takes quadratic time for long ones, and refuses more than 4300."""
 _MAX_NUMBER: Final = 2**63 - 1
 
-DATATYPES: Final[Mapping[np.dtype[Any], str]] = {np.dtype(dtype): name for name, dtype in NUMPY_DTYPES.items()} | {
-    np.dtype(np.bool_): "BOOL",
-    np.dtype(np.uint16): "UINT16",
-    np.dtype(np.uint32): "UINT32",
-    np.dtype(np.uint64): "UINT64",
-    np.dtype(np.int8): "INT8",
-    np.dtype(np.int16): "INT16",
-    np.dtype(np.float64): "FP64",
-}
-"""The protocol's names of the element types that an answer may have."""
+_DATATYPES: Final[Mapping[np.dtype[Any], str]] = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
+_OBJECT: Final = np.dtype(np.object_)
+_BYTES_LENGTH: Final = 4
+"""Bytes of the length in front of an element of type BYTES, little-endian."""
 
 
 class RequestError(Exception):
@@ -145,10 +139,17 @@ def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpe
 
 
 def check_numbers(name: str, array: Array) -> Array:
-    """The tensor of an input, unchanged. Raises RequestError (400) if it has NaN."""
+    """The tensor of an input, unchanged. Raises RequestError (400) if it has NaN, or BOOL other than 0 and 1."""
     if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
         raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
+    if array.dtype.kind == "b" and np.count_nonzero(array.view(np.uint8) > 1):
+        raise RequestError(400, f"input {name!r}: the bytes of BOOL must be 0 or 1")
     return array
+
+
+def takes_bytes(name: str, datatype: str, interface: Interface) -> bool:
+    """Whether an input of this element type has texts or files for a function; otherwise BYTES has images."""
+    return datatype == interface.inputs[name].dtype == DType.BYTES
 
 
 def check_images(name: str, shape: Sequence[int], interface: Interface) -> int:
@@ -169,13 +170,21 @@ def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
     """
     elements: list[bytes] = []
     offset = 0
-    while offset + 4 <= len(blob) and len(elements) < count:
-        length = int.from_bytes(blob[offset : offset + 4], "little")
-        elements.append(bytes(blob[offset + 4 : offset + 4 + length]))
-        offset += 4 + length
+    while offset + _BYTES_LENGTH <= len(blob) and len(elements) < count:
+        length = int.from_bytes(blob[offset : offset + _BYTES_LENGTH], "little")
+        offset += _BYTES_LENGTH
+        elements.append(bytes(blob[offset : offset + length]))
+        offset += length
     if len(elements) != count or offset != len(blob):
         raise RequestError(400, f"input {name!r}: its {len(blob)} bytes are not {count} elements with their lengths")
     return tuple(elements)
+
+
+def bytes_tensor(elements: Sequence[bytes], shape: Sequence[int]) -> Array:
+    """The tensor of an input of type BYTES, as an array of objects."""
+    array = np.empty(len(elements), _OBJECT)
+    array[:] = elements
+    return array.reshape(shape)
 
 
 def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]]) -> int:
@@ -186,17 +195,35 @@ def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]
     return samples.pop()
 
 
-def answered(name: str, tensors: Mapping[str, Array]) -> tuple[Array, str]:
-    """The output tensor of this name, contiguous, and the protocol's name of its element type.
+class Output(NamedTuple):
+    """A tensor of an answer."""
 
-    Raises RequestError (500) if the tensor is missing or cannot be sent.
-    """
+    name: str
+    datatype: str
+    """The protocol's name of its element type."""
+    array: Array
+    """Contiguous; of objects of type bytes for BYTES."""
+
+    @property
+    def raw(self) -> bytes | memoryview:
+        """Its elements as binary data."""
+        if self.datatype != DType.BYTES:
+            return self.array.data
+        elements = self.array.reshape(-1).tolist()
+        return b"".join([part for data in elements for part in (len(data).to_bytes(_BYTES_LENGTH, "little"), data)])
+
+
+def output_of(name: str, tensors: Mapping[str, Array]) -> Output:
+    """The output tensor of this name. Raises RequestError (500) if it is missing or cannot be sent."""
     if name not in tensors:
         raise RequestError(500, f"the answer has no output {name!r}; it has {listed(tensors)}")
     array = np.ascontiguousarray(tensors[name])
-    if array.dtype not in DATATYPES:
+    datatype = _DATATYPES.get(array.dtype)
+    if array.dtype == _OBJECT and set(map(type, array.flat)) <= {bytes}:
+        datatype = DType.BYTES
+    if datatype is None:
         raise RequestError(500, f"output {name!r} has element type {array.dtype}, which cannot be sent")
-    return array, DATATYPES[array.dtype]
+    return Output(name, datatype, array)
 
 
 def listed(names: Iterable[str]) -> str:

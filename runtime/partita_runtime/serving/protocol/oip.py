@@ -7,31 +7,33 @@ Specification: https://github.com/open-inference/open-inference-protocol; the bi
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.inference import (
-    DATATYPES,
     MAX_ID,
     MODEL_VERSION,
     Body,
     InferRequest,
+    Output,
     RequestError,
-    answered,
+    bytes_tensor,
     check_images,
     check_inputs,
     check_numbers,
     check_output,
     check_tensor,
     digits,
+    output_of,
     samples_of,
     split_bytes,
+    takes_bytes,
     whole_number,
 )
 from partita_runtime.serving.protocol.interface import Interface
@@ -44,8 +46,9 @@ _MOST_KEPT: Final = 256
 """Parsed headers that are cached; most requests of a client have the same header."""
 _MOST_KEPT_BYTES: Final = 1024
 _MOST_DIMENSIONS: Final = 9
+_JSON_TYPES: Final[Mapping[str, Set[type]]] = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool, int}}
+"""The types of elements in JSON, by the kind of numpy's element type."""
 _Size = Annotated[int, Field(ge=0, lt=2**63)]
-_ITEM_BYTES: Final = {name: dtype.itemsize for dtype, name in DATATYPES.items()}
 
 
 class _Header(BaseModel):
@@ -145,43 +148,47 @@ def encode_answer(
     Raises RequestError (500) if a requested tensor is missing or cannot be encoded.
     """
     requested = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
-    found = {name: answered(name, tensors) for name in requested}
-    blobs = [array for name, (array, _) in found.items() if requested[name]]
+    found = [output_of(name, tensors) for name in requested]
+    blobs = {tensor.name: memoryview(tensor.raw) for tensor in found if requested[tensor.name]}
     if request.id is None and len(blobs) == len(found):
-        described = tuple([(name, datatype, array.shape) for name, (array, datatype) in found.items()])
+        described = tuple([(name, datatype, array.shape, blobs[name].nbytes) for name, datatype, array in found])
         text = _binary_header(interface.model_name, described)
     else:
-        outputs = [_output(name, *found[name], binary) for name, binary in requested.items()]
+        outputs = [
+            _in_binary(*tensor[:2], tensor.array.shape, blobs[tensor.name].nbytes)
+            if requested[tensor.name]
+            else _in_json(tensor)
+            for tensor in found
+        ]
         text = _header(interface.model_name, outputs, request.id)
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
-    return headers, b"".join((text, *[blob.data for blob in blobs]))
+    return headers, b"".join((text, *blobs.values()))
 
 
-def _output(name: str, array: Array, datatype: str, binary: bool) -> dict[str, Any]:
-    output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
-    if binary:
-        output["parameters"] = {"binary_data_size": array.nbytes}
-    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+def _in_binary(name: str, datatype: str, shape: tuple[int, ...], size: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
+
+
+def _in_json(tensor: Output) -> dict[str, Any]:
+    name, datatype, array = tensor
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise RequestError(500, f"output {name!r} has infinities or NaN, which JSON cannot say; ask for binary data")
-    else:
-        output["data"] = array.reshape(-1).tolist()
-    return output
+    data = array.reshape(-1).tolist()
+    if datatype == DType.BYTES:
+        try:
+            data = [element.decode() for element in data]
+        except UnicodeDecodeError:
+            raise RequestError(
+                500, f"output {name!r} has bytes that are no UTF-8, which JSON cannot say; ask for binary data"
+            ) from None
+    return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": data}
 
 
 @lru_cache(maxsize=_MOST_KEPT)
-def _binary_header(model: str, described: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
-    outputs = [
-        {
-            "name": name,
-            "datatype": datatype,
-            "shape": list(shape),
-            "parameters": {"binary_data_size": math.prod(shape) * _ITEM_BYTES[datatype]},
-        }
-        for name, datatype, shape in described
-    ]
-    return _header(model, outputs, None)
+def _binary_header(model: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> bytes:
+    return _header(model, [_in_binary(*tensor) for tensor in described], None)
 
 
 def _header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | None) -> bytes:
@@ -266,13 +273,16 @@ def _inputs(
     offset = 0
     for header in headers:
         size = header.parameters.binary_data_size
-        if header.datatype == "BYTES":
+        spec = interface.inputs[header.name]
+        if takes_bytes(header.name, header.datatype, interface):
+            check_tensor(header.name, header.datatype, header.shape, spec)
+            arrays[header.name] = _bytes(header, blob[offset:])
+        elif header.datatype == "BYTES":
             count = check_images(header.name, header.shape, interface)
             if size is None:
                 raise RequestError(400, f"input {header.name!r}: images must be sent as binary data")
             images[header.name] = split_bytes(header.name, count, blob[offset : offset + size])
         else:
-            spec = interface.inputs[header.name]
             check_tensor(header.name, header.datatype, header.shape, spec)
             array = _from_json(header, spec) if size is None else _from_binary(header, spec, blob[offset:])
             arrays[header.name] = check_numbers(header.name, array)
@@ -282,45 +292,60 @@ def _inputs(
     return arrays, images
 
 
+def _bytes(header: _InputHeader, blob: memoryview) -> Array:
+    size = header.parameters.binary_data_size
+    if size is not None:
+        elements: Sequence[bytes] = split_bytes(header.name, math.prod(header.shape), blob[:size])
+    else:
+        elements = [text.encode() for text in _elements(header, {str}, "an array of texts; send other bytes as binary")]
+    return bytes_tensor(elements, header.shape)
+
+
 def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
-    if header.data is None:
-        raise RequestError(400, f"input {header.name!r} needs data, or parameters.binary_data_size and binary data")
-    numbers, dtype = _flat(header.data), NUMPY_DTYPES[spec.dtype]
-    if numbers is not None and len(numbers) != math.prod(header.shape):
-        raise RequestError(
-            400,
-            f"input {header.name!r}: shape {list(header.shape)} has {math.prod(header.shape)} elements, "
-            f"but data has {len(numbers)}",
-        )
-    array = None if numbers is None else _converted(numbers, dtype)
+    dtype, expected = NUMPY_DTYPES[spec.dtype], f"an array of {spec.dtype} numbers"
+    array = _converted(_elements(header, _JSON_TYPES[dtype.kind], expected), dtype)
     if array is None:
-        raise RequestError(400, f"input {header.name!r}: its data is not an array of {spec.dtype} numbers")
+        raise RequestError(400, f"input {header.name!r}: its data is not {expected}")
     return array.reshape(header.shape)
 
 
-def _flat(data: Sequence[Any]) -> Sequence[int | float] | None:
-    """The numbers of nested lists; None if they are no rectangle, or have anything else in them."""
+def _elements(header: _InputHeader, types: Set[type], expected: str) -> Sequence[Any]:
+    """The elements of the tensor's data. Raises RequestError (400) unless they are of these types, and as many."""
+    if header.data is None:
+        raise RequestError(400, f"input {header.name!r} needs data, or parameters.binary_data_size and binary data")
+    elements = _flat(header.data)
+    if elements is None or not set(map(type, elements)) <= types:
+        raise RequestError(400, f"input {header.name!r}: its data is not {expected}")
+    if len(elements) != math.prod(header.shape):
+        raise RequestError(
+            400,
+            f"input {header.name!r}: shape {list(header.shape)} has {math.prod(header.shape)} elements, "
+            f"but data has {len(elements)}",
+        )
+    return elements
+
+
+def _flat(data: Sequence[Any]) -> Sequence[Any] | None:
+    """The elements of nested lists; None if they are no rectangle."""
     for _ in range(_MOST_DIMENSIONS):
         if not data or not isinstance(data[0], list):
             break
         if set(map(type, data)) != {list} or len(set(map(len, data))) > 1:
             return None
         data = [*itertools.chain.from_iterable(data)]
-    return data if set(map(type, data)) <= {int, float} else None
+    return data
 
 
 def _converted(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> Array | None:
     """The numbers in this element type; None if it cannot hold one of them."""
-    given = np.array(numbers)  # of objects, if a number is larger than all element types
-    if given.size == 0:
-        return given.astype(dtype)
-    if dtype.kind == "f":
+    if dtype.kind == "b" and not set(numbers) <= {0, 1}:
+        return None
+    try:
         with np.errstate(over="ignore"):
-            array = given.astype(dtype) if given.dtype.kind in "iuf" else None
-        return None if array is None or np.isinf(array).any() else array
-    limits = np.iinfo(dtype)
-    fits = given.dtype.kind in "iu" and int(given.min()) >= limits.min and int(given.max()) <= limits.max
-    return given.astype(dtype) if fits else None
+            array = np.array(numbers, dtype)
+    except OverflowError:
+        return None
+    return None if dtype.kind == "f" and np.isinf(array).any() else array
 
 
 def _from_binary(header: _InputHeader, spec: TensorSpec, blob: memoryview) -> Array:

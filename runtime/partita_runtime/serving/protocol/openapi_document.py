@@ -22,7 +22,7 @@ ERRORS: Final[Mapping[int, str]] = {
 """The errors of an inference request, by HTTP status."""
 
 _BYTES: Final[Json] = {"schema": {"type": "string", "format": "binary"}}
-_NUMBERS: Final[Json] = {"type": "array", "description": "Elements in row-major order, flat or nested.", "items": {}}
+_ELEMENTS: Final[Json] = {"type": "array", "description": "Elements in row-major order, flat or nested.", "items": {}}
 
 
 def openapi(interface: Interface, base_url: str) -> Json:
@@ -100,7 +100,7 @@ def _schemas(interface: Interface) -> dict[str, Json]:
         },
     )
     outputs = [_output(tensor) for tensor in interface.outputs]
-    unknown = _object(("name", "datatype", "shape"), name=text, datatype=text, shape=_array(integer), data=_NUMBERS)
+    unknown = _object(("name", "datatype", "shape"), name=text, datatype=text, shape=_array(integer), data=_ELEMENTS)
     response = _object(
         ("model_name", "model_version", "outputs"),
         model_name={"const": interface.model_name},
@@ -142,7 +142,7 @@ def _input(name: str, interface: Interface) -> Json:
             "minItems": 1,
             "maxItems": 1 + len(spec.shape),
         },
-        data=_NUMBERS,
+        data=_ELEMENTS,
         parameters=_ref("BinaryData"),
     )
 
@@ -154,7 +154,7 @@ def _output(tensor: OutputTensor) -> Json:
         name={"const": tensor.name},
         datatype={"const": tensor.datatype},
         shape={"type": "array", "prefixItems": [rows, *({"const": size} for size in tensor.shape[1:])]},
-        data=_NUMBERS,
+        data=_ELEMENTS,
         parameters=_ref("BinaryData"),
     )
 

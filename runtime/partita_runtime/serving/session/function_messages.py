@@ -1,12 +1,16 @@
 """The messages between the frontend and the processes of functions: a length and a pickle.
 
-They never come from a network: the socket is one end of a pair that the frontend made.
+They never come from a network: the socket is one end of a pair that the frontend made. Arrays in them have numbers, or
+objects of type bytes, whatever clients send and functions return.
 """
 
 import pickle
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class FunctionCall(NamedTuple):
@@ -36,3 +40,27 @@ def frame(message: object) -> bytes:
     """A message with its length. Raises the errors of pickle for a message that cannot be pickled."""
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(content)) + content
+
+
+def answer_arrays(answer: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """What a function has returned: arrays of numbers, or of objects of type bytes. Raises TypeError for others."""
+    return {name: _array(name, value) for name, value in answer.items()}
+
+
+def _array(name: str, value: Any) -> NDArray[Any]:
+    array = np.asarray(value)
+    if array.dtype.kind in "SU" and array is not value:
+        array = np.array(value, np.object_)  # texts of numpy lose the zeros at their end
+    if array.dtype.kind not in "OSTU":
+        return array
+    elements = np.empty(array.size, np.object_)
+    elements[:] = [_as_bytes(name, element) for element in array.flat]
+    return elements.reshape(array.shape)
+
+
+def _as_bytes(name: str, element: object) -> bytes:
+    if isinstance(element, str):
+        return element.encode()
+    if isinstance(element, bytes):
+        return bytes(element)
+    raise TypeError(f"{name!r} has an element of type {type(element).__name__}; return numbers, str or bytes")

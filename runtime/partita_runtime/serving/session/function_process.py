@@ -16,10 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, BinaryIO, cast
 
-import numpy as np
-
 from partita_runtime.models.policy import policy_here
-from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, frame
+from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, answer_arrays, frame
 
 
 def main(descriptor: str, entrypoints: Sequence[str]) -> None:
@@ -74,7 +72,7 @@ def _outcome(call: FunctionCall) -> CallOutcome:
         answer = _loaded[call.entrypoint](call.request, call.upstream, **call.kwargs)
         if not isinstance(answer, Mapping):
             return CallOutcome(None, f"it must return a mapping of arrays, not {type(answer).__name__}")
-        return CallOutcome({name: np.asarray(value) for name, value in answer.items()})
+        return CallOutcome(answer_arrays(answer))
     except Exception as error:
         return CallOutcome(None, f"{type(error).__name__}: {error}")
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES
@@ -48,10 +48,16 @@ Name = Annotated[str, Field(max_length=256)]
 Micros = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+def _number(dtype: DType) -> DType:
+    if dtype not in NUMPY_DTYPES:
+        raise ValueError(f"only tensors of numbers are sent, not {dtype}")
+    return dtype
+
+
 class TensorHeader(WireModel):
     """Element type and shape of one tensor, with its batch dimension."""
 
-    dtype: DType
+    dtype: Annotated[DType, AfterValidator(_number)]
     shape: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=9)]
 
     @property
@@ -184,7 +190,7 @@ def tensor_header(shape: Sequence[int], dtype: np.dtype[Any]) -> TensorHeader:
     try:
         return TensorHeader(dtype=_DTYPE_NAMES[dtype], shape=tuple(shape))
     except KeyError:
-        raise WireError(f"element type {dtype} cannot be sent; {', '.join(DType)} can") from None
+        raise WireError(f"element type {dtype} cannot be sent; {', '.join(NUMPY_DTYPES)} can") from None
 
 
 def encode(message: WireModel, arrays: Sequence[Array] = (), max_header_bytes: int = MAX_HEADER_BYTES) -> list[Chunk]:

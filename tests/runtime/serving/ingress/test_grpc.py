@@ -218,15 +218,24 @@ def test_unreadable_requests_are_explained(made: Any, want_message: str) -> None
         pytest.param(DType.INT64, "int64_contents", [-(2**40), 1], "", id="INT64"),
         pytest.param(DType.INT32, "int_contents", [-5, 1], "", id="INT32"),
         pytest.param(DType.UINT8, "uint_contents", [0, 255], "", id="UINT8"),
-        pytest.param(DType.UINT8, "uint_contents", [0, 256], "from 0 to 255", id="more than UINT8"),
+        pytest.param(DType.UINT8, "uint_contents", [0, 256], "UINT8 cannot hold", id="more than UINT8"),
+        pytest.param(DType.INT16, "int_contents", [-(2**15), 2**15 - 1], "", id="INT16"),
+        pytest.param(DType.INT8, "int_contents", [-129, 0], "INT8 cannot hold", id="less than INT8"),
+        pytest.param(DType.UINT16, "uint_contents", [0, 2**16 - 1], "", id="UINT16"),
+        pytest.param(DType.UINT32, "uint_contents", [0, 2**32 - 1], "", id="UINT32"),
+        pytest.param(DType.UINT64, "uint64_contents", [1, 2**64 - 1], "", id="UINT64"),
+        pytest.param(DType.FP64, "fp64_contents", [1e300, -0.1], "", id="FP64"),
+        pytest.param(DType.BOOL, "bool_contents", [True, False], "", id="BOOL"),
+        pytest.param(DType.BYTES, "bytes_contents", [b"\xff\0", b""], "", id="BYTES"),
+        pytest.param(DType.BYTES, "bytes_contents", [b"one"], "needs 2 elements", id="too few BYTES"),
         pytest.param(DType.FP16, "fp32_contents", [0, 1], "send raw_input_contents", id="FP16"),
     ],
 )
 def test_typed_contents_of_every_element_type(
-    dtype: DType, contents: str, values: list[int], want_problem: str
+    dtype: DType, contents: str, values: list[Any], want_problem: str
 ) -> None:
-    module = PLAIN.session.spec.modules[0].model_copy(update={"input": TensorSpec(shape=(2,), dtype=dtype)})
-    interface = Interface("plain", PLAIN.session.spec.model_copy(update={"modules": (module,)}), {})
+    functions = application("plain").function("only", "echo", input=TensorSpec(shape=(2,), dtype=dtype)).functions
+    interface = Interface("plain", PLAIN.session.spec.model_copy(update={"modules": functions}), {})
     made = MESSAGES["ModelInferRequest"]()
     tensor = made.inputs.add(name="input", datatype=dtype.value, shape=[1, 2])
     getattr(tensor.contents, contents).extend(values)

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
 from partita_api.session.module import DType, TensorSpec
-from partita_runtime.execution.executor import Array
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.inference import RequestError, check_model, model_metadata
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
@@ -21,6 +21,12 @@ def interface(app: Application) -> Interface:
 PLAIN = interface(application("plain").model("only", input=(2, 3), outputs=((4,),)))
 TWO_ROOTS = interface(application("two").model("left", input=(2,)).model("right", input=(3,)))
 TRAFFIC = interface(detector_with_crops())
+
+
+def taking(dtype: DType) -> Interface:
+    """A session whose samples are two elements of this type."""
+    functions = application("whole").function("only", "echo", input=TensorSpec(shape=(2,), dtype=dtype)).functions
+    return Interface("whole", PLAIN.session.model_copy(update={"modules": functions}), {})
 
 
 def tensor(**fields: Any) -> dict[str, Any]:
@@ -181,19 +187,104 @@ def test_roots_must_get_as_many_samples() -> None:
         pytest.param(DType.INT64, [0, 1.5], False, id="fractions"),
         pytest.param(DType.INT64, [0, 2**70], False, id="huge"),
         pytest.param(DType.INT64, [True, False], False, id="booleans"),
+        pytest.param(DType.INT8, [-128, 127], True, id="INT8"),
+        pytest.param(DType.INT8, [-129, 127], False, id="below INT8"),
+        pytest.param(DType.INT16, [-(2**15), 2**15 - 1], True, id="INT16"),
+        pytest.param(DType.INT32, [-(2**31), 2**31], False, id="above INT32"),
+        pytest.param(DType.UINT16, [0, 2**16 - 1], True, id="UINT16"),
+        pytest.param(DType.UINT32, [0, 2**32 - 1], True, id="UINT32"),
+        pytest.param(DType.UINT64, [1, 2**64 - 1], True, id="UINT64"),
+        pytest.param(DType.UINT64, [1, 2**64], False, id="above UINT64"),
+        pytest.param(DType.FP64, [1e300, 7], True, id="FP64"),
+        pytest.param(DType.FP64, [10**400, 7], False, id="above FP64"),
+        pytest.param(DType.FP32, [1e300, 7], False, id="above FP32"),
+        pytest.param(DType.BOOL, [True, False], True, id="BOOL"),
+        pytest.param(DType.BOOL, [1, 0], True, id="BOOL as numbers"),
+        pytest.param(DType.BOOL, [2, 0], False, id="above BOOL"),
+        pytest.param(DType.BOOL, [1.0, 0.0], False, id="BOOL as fractions"),
+        pytest.param(DType.BOOL, ["true", "false"], False, id="BOOL as texts"),
     ],
 )
-def test_json_integers_out_of_range_are_refused(dtype: DType, data: list[Any], want_fit: bool) -> None:
-    app = application("whole").model("only", input=(2,))
-    (module,) = app.session.spec.modules
-    whole = module.model_copy(update={"input": TensorSpec(shape=(2,), dtype=dtype)})
-    whole_interface = Interface("whole", app.session.spec.model_copy(update={"modules": (whole,)}), {})
+def test_json_numbers_out_of_range_are_refused(dtype: DType, data: list[Any], want_fit: bool) -> None:
     content = body(tensor(datatype=dtype.value, shape=[1, 2], data=data))
     if want_fit:
-        assert decode_request(content, None, whole_interface).inputs["input"].tolist() == [data]
+        given = decode_request(content, None, taking(dtype)).inputs["input"]
+        assert (given.tolist(), given.dtype) == ([data], NUMPY_DTYPES[dtype])
     else:
         with pytest.raises(RequestError, match=f"not an array of {dtype} numbers"):
-            decode_request(content, None, whole_interface)
+            decode_request(content, None, taking(dtype))
+
+
+@pytest.mark.parametrize("dtype", [*NUMPY_DTYPES])
+def test_binary_tensors_of_every_element_type_of_numbers(dtype: str) -> None:
+    given = np.array([[0, 1]], NUMPY_DTYPES[dtype])
+    description = tensor(datatype=dtype, shape=[1, 2], parameters={"binary_data_size": given.nbytes})
+    header = body(without(description, "data"))
+    read = decode_request(header + given.tobytes(), str(len(header)), taking(DType(dtype))).inputs["input"]
+    assert (read.tolist(), read.dtype) == (given.tolist(), given.dtype)
+    headers, content = encode_answer(
+        decode_request(body(tensor(), parameters={"binary_data_output": True}), None, PLAIN), PLAIN, {"only": given}
+    )
+    (described,) = json.loads(content[: int(headers[HEADER_LENGTH])])["outputs"]
+    assert described["datatype"] == dtype
+    assert content[int(headers[HEADER_LENGTH]) :] == given.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        pytest.param(["one", "\u00fc"], [[b"one", b"\xc3\xbc"]], id="flat"),
+        pytest.param([["", "nul\0"]], [[b"", b"nul\0"]], id="nested"),
+        pytest.param(["one"], "has 2 elements, but data has 1", id="too few"),
+        pytest.param(["one", 2], "not an array of texts; send other bytes as binary", id="a number"),
+        pytest.param(["one", ["two"]], "not an array of texts", id="ragged"),
+    ],
+)
+def test_texts_in_json(data: list[Any], want: Any) -> None:
+    content = body(tensor(datatype="BYTES", shape=[1, 2], data=data))
+    if isinstance(want, str):
+        with pytest.raises(RequestError, match=want):
+            decode_request(content, None, taking(DType.BYTES))
+    else:
+        given = decode_request(content, None, taking(DType.BYTES)).inputs["input"]
+        assert (given.tolist(), given.dtype) == (want, np.object_)
+
+
+def test_texts_have_the_shape_of_their_input() -> None:
+    with pytest.raises(RequestError, match=r"must be BYTES \[n, 2\] with n from 1 to 64, not BYTES \[65, 2\]"):
+        decode_request(body(tensor(datatype="BYTES", shape=[65, 2], data=["x"] * 130)), None, taking(DType.BYTES))
+    with pytest.raises(RequestError, match="takes no images, so it cannot be BYTES"):
+        decode_request(body(tensor(datatype="BYTES", shape=[1, 2], data=["x"] * 2)), None, taking(DType.INT8))
+
+
+TEXTS: dict[str, Array] = {"only": np.array([[b"a", b""], ["\u00fc".encode(), b"dd"]], np.object_)}
+
+
+def test_texts_in_answers() -> None:
+    headers, content = encode_answer(decode_request(body(tensor()), None, PLAIN), PLAIN, TEXTS)
+    (described,) = json.loads(content)["outputs"]
+    assert described == {"name": "only", "datatype": "BYTES", "shape": [2, 2], "data": ["a", "", "\u00fc", "dd"]}
+    asked = body(tensor(), parameters={"binary_data_output": True})
+    headers, content = encode_answer(decode_request(asked, None, PLAIN), PLAIN, TEXTS)
+    length = int(headers[HEADER_LENGTH])
+    (described,) = json.loads(content[:length])["outputs"]
+    raw = content[length:]
+    assert described == {
+        "name": "only",
+        "datatype": "BYTES",
+        "shape": [2, 2],
+        "parameters": {"binary_data_size": len(raw)},
+    }
+    assert raw == b"\1\0\0\0a" + b"\0\0\0\0" + b"\2\0\0\0\xc3\xbc" + b"\2\0\0\0dd"
+
+
+def test_bytes_that_are_no_text_need_a_binary_answer() -> None:
+    picture: dict[str, Array] = {"only": np.array([b"\xff\xd8"], np.object_)}
+    with pytest.raises(RequestError, match="no UTF-8, which JSON cannot say; ask for binary data") as refused:
+        encode_answer(decode_request(body(tensor()), None, PLAIN), PLAIN, picture)
+    assert refused.value.status == 500
+    asked = body(tensor(), parameters={"binary_data_output": True})
+    assert encode_answer(decode_request(asked, None, PLAIN), PLAIN, picture)[1].endswith(b"\2\0\0\0\xff\xd8")
 
 
 ANSWER: dict[str, Array] = {"only": np.arange(4, dtype=np.float32).reshape(1, 4), "more": np.array([3], np.int64)}

@@ -32,6 +32,19 @@ def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
     return {name: np.array([len(outputs[0])], np.int64) for name, outputs in upstream.items()}
 
 
+def lengths(request: Arrays, _upstream: Upstream, of: str = "input") -> dict[str, np.ndarray]:
+    """The lengths of the request's two texts, for a model whose samples are two numbers."""
+    texts = request[of].tolist()
+    assert {type(text) for text in texts} == {bytes}
+    return {"model": np.array([[len(text) for text in texts]], np.float32)}
+
+
+def echo(request: Arrays, _upstream: Upstream, of: str = "input") -> dict[str, Any]:
+    """A sink: the request's texts, and a sentence for them."""
+    texts = request[of].tolist()
+    return {"texts": texts, "sentence": f"{len(texts)} texts of {sum(map(len, texts))} bytes"}
+
+
 def broken(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
     """Raises."""
     raise RuntimeError("no such camera")

@@ -39,7 +39,7 @@ micros = st.integers(0, 2**63 - 1)
 tensors = st.lists(
     st.builds(
         lambda dtype, shape, seed: np.random.default_rng(seed).integers(0, 200, shape).astype(NUMPY_DTYPES[dtype]),
-        st.sampled_from(list(DType)),
+        st.sampled_from([*NUMPY_DTYPES]),
         st.lists(st.integers(0, 4), min_size=1, max_size=4),
         st.integers(0, 1000),
     ),
@@ -192,6 +192,14 @@ def test_only_plain_numbers_are_sent() -> None:
 
 
 SPECS = (TensorSpec(shape=(2, 3)), TensorSpec(shape=(4,), dtype=DType.INT64))
+
+
+def test_no_tensor_of_objects_is_received() -> None:
+    """numpy would take the bytes of a peer for pointers."""
+    with pytest.raises(WireError, match="only tensors of numbers are sent, not BYTES"):
+        decode(frame(ONE_FLOAT.replace(b"FP32", b"BYTES"), bytes(4)))
+    with pytest.raises(WireError, match="object cannot be sent"):
+        tensor_header((1,), np.dtype(np.object_))
 
 
 def headers(batch: int, *, first: tuple[int, ...] = (2, 3), dtype: DType = DType.INT64) -> tuple[TensorHeader, ...]:
