@@ -51,7 +51,7 @@ async def test_endpoints_of_http(traffic: Stand) -> None:
     found = {}
     for request, *_ in table("HTTP"):
         method, path = request.strip("`").split()
-        content = {"json": body()} if method == "POST" else {}
+        content = {"json": body()} if path.endswith("/infer") else {}
         found[request] = str((await traffic.client.request(method, f"/{path}", **content)).status_code)
 
     assert found == {request: status for request, _, status, _ in table("HTTP")}
@@ -68,9 +68,10 @@ async def test_methods_of_grpc(traffic: Stand) -> None:
     await until(lambda: traffic.session.addresses.grpc, "gRPC is listened for")
     infer = MESSAGES["ModelInferRequest"](model_name="traffic", raw_input_contents=[bytes(24)])
     infer.inputs.add(**INPUT)
+    named = MESSAGES["ModelMetadataRequest"](name="traffic").SerializeToString()
     messages: dict[str, bytes] = {
         "ModelInfer": infer.SerializeToString(),
-        "ModelMetadata": MESSAGES["ModelMetadataRequest"](name="traffic").SerializeToString(),
+        **dict.fromkeys(("ModelMetadata", "ModelConfig", "ModelStatistics"), named),
     }
     documented = {method: code for methods, _, code, *_ in table("gRPC") for method in re.findall(r"\w+", methods)}
     found = {}

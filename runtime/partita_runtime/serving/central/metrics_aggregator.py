@@ -44,6 +44,7 @@ class MetricsAggregator:
         self._reports[frontend] = _LastReport(now - report.used_micros, report)
         self._meter.arrived += report.arrived
         self._meter.cut_off.update(report.cut_off)
+        self._meter.information.update(report.information)
         self._meter.held += report.were_held.samples
         self._meter.held_micros += report.were_held.micros
         for ended in report.ended:
@@ -89,6 +90,9 @@ class MetricsAggregator:
             signals=signals.model_copy(update=reported),
             outcomes=dict(self._meter.outcomes),
             cut_off=dict(self._meter.cut_off),
+            requests=dict(self._meter.requests),
+            request_micros=dict(self._meter.request_micros),
+            information=dict(self._meter.information),
             were_held=HeldTotals(self._meter.held, self._meter.held_micros),
         )
 

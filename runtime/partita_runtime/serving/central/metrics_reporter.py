@@ -26,6 +26,7 @@ class MetricsReporter:
         self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
         self._cut_off = Counter(meter.cut_off)
+        self._information = Counter(meter.information)
         self._were_held = HeldTotals(meter.held, meter.held_micros)
         self._link = CoordinatorLink(finder, self)
 
@@ -37,6 +38,9 @@ class MetricsReporter:
         return Meter(
             outcomes=Counter(self.measured.outcomes),
             cut_off=Counter(self.measured.cut_off),
+            requests=Counter(self.measured.requests),
+            request_micros=Counter(self.measured.request_micros),
+            information=Counter(self.measured.information),
             held=self.measured.were_held.samples,
             held_micros=self.measured.were_held.micros,
         )
@@ -49,11 +53,13 @@ class MetricsReporter:
             "arrived": self._meter.arrived - self._arrived,
             "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
             "cut_off": self._meter.cut_off - self._cut_off,
+            "information": self._meter.information - self._information,
             "were_held": HeldTotals(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
         if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived
             self._cut_off = Counter(self._meter.cut_off)
+            self._information = Counter(self._meter.information)
             self._were_held = held
             self._ended.clear()
 

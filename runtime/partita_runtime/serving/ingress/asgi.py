@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_routes import HttpHead
 from partita_runtime.serving.ingress.http_service import (
     CancellableRequest,
     HttpAnswer,
     HttpCall,
-    HttpHead,
     HttpService,
     refusal,
     too_large,

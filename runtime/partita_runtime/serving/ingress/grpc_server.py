@@ -10,22 +10,21 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.authentication.authenticator import (
-    CREDENTIALS,
-    MAX_CREDENTIALS,
-    Authenticator,
-    UnauthenticatedError,
-)
+from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MAX_CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_routes import Operation
 from partita_runtime.serving.ingress.http_service import too_slow
 from partita_runtime.serving.ingress.image_request import with_tensors
+from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
+from partita_runtime.serving.protocol.grpc_triton_messages import REFUSED_METHODS
 from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
+from partita_runtime.serving.protocol.triton import REFUSALS
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
@@ -104,6 +103,17 @@ class _Methods:
 
     async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
         return metadata_message(self._executor(request.name, request.version).interface)
+
+    async def ModelConfig(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        config = configuration(self._session, request.name or None, request.version or None)
+        return MESSAGES["ModelConfigResponse"](config=config)
+
+    async def ModelStatistics(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        measured = statistics(self._session, request.name or None, request.version or None)
+        return MESSAGES["ModelStatisticsResponse"](**measured)
+
+    async def RepositoryIndex(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["RepositoryIndexResponse"](models=repository_index(self._session, request.ready))
 
     async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
         arrived = now_micros()
@@ -191,22 +201,44 @@ def _text_metadata(context: Any) -> dict[str, str]:
 _HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
 _FOR_EVERYBODY: Final = frozenset({"ServerLive", "ServerReady"})
 """Methods that load balancers call, without credentials."""
+_INFORMATION: Final[Mapping[str, Operation]] = {
+    "ServerMetadata": Operation.SERVER,
+    "ModelMetadata": Operation.MODEL,
+    "ModelReady": Operation.MODEL_READY,
+    "ModelConfig": Operation.CONFIGURATION,
+    "ModelStatistics": Operation.STATISTICS,
+    "RepositoryIndex": Operation.INDEX,
+    **{method: Operation(about) for method, about in REFUSED_METHODS.items()},
+}
+"""The operation that a method counts as."""
 
 
 def _service(session: Session) -> grpc.GenericRpcHandler:
     methods = _Methods(session)
     infer = partial(parse_request, max_json_bytes=session.settings.max_json_bytes)
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
-                _answering(getattr(methods, name), None if name in _FOR_EVERYBODY else session.clients),
-                request_deserializer=infer if name == "ModelInfer" else MESSAGES[f"{name}Request"].FromString,
-                response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
-            )
-            for name in METHODS
-        },
-    )
+    served = {
+        name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
+            _answering(getattr(methods, name), name, session),
+            request_deserializer=infer if name == "ModelInfer" else MESSAGES[f"{name}Request"].FromString,
+            response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+        )
+        for name in METHODS
+    }
+    # Their messages are bytes, which are not parsed.
+    refused_methods = {
+        name: grpc.unary_unary_rpc_method_handler(_answering(_refusing(REFUSALS[about]), name, session))
+        for name, about in REFUSED_METHODS.items()
+    }
+    return grpc.method_handlers_generic_handler(SERVICE, served | refused_methods)
+
+
+def _refusing(reason: str) -> Callable[[Any, Any], Awaitable[Any]]:
+    """A method that is never answered, for this reason."""
+
+    async def refuse(_request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, reason)
+
+    return refuse
 
 
 async def _abort(context: Any, error: RequestError, status: grpc.StatusCode | None = None) -> None:
@@ -218,14 +250,16 @@ async def _abort(context: Any, error: RequestError, status: grpc.StatusCode | No
 
 
 def _answering(
-    method: Callable[[Any, Any], Awaitable[Any]], clients: Authenticator | None
+    method: Callable[[Any, Any], Awaitable[Any]], name: str, session: Session
 ) -> Callable[[Any, Any], Awaitable[Any]]:
-    """The method with its errors as gRPC codes, for the accepted `clients`; None for everybody."""
+    """The method of this name for the session's clients, with its errors as gRPC codes."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
-            if clients is not None and not clients.open:
-                clients.check(_credentials(context))
+            if name not in _FOR_EVERYBODY and not session.clients.open:
+                session.clients.check(_credentials(context))
+            if name in _INFORMATION:
+                session.meter.information[_INFORMATION[name].value] += 1
             return await method(request, context)
         except BodyMemoryError as error:
             await _abort(context, refused(error), grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -233,6 +267,8 @@ def _answering(
             await _abort(context, refused(error))
         except RequestError as error:
             await _abort(context, error)
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:
             logger.error("a request raised an unexpected error", exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")

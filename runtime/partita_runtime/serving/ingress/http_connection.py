@@ -11,16 +11,14 @@ from typing import Final, Protocol, cast
 import httptools
 import numpy as np
 
-from partita_runtime.serving.authentication.authenticator import UnauthenticatedError
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, not_http
+from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
 from partita_runtime.serving.ingress.http_service import (
     CancellableRequest,
     HttpAnswer,
     HttpCall,
-    HttpHead,
     HttpService,
-    Operation,
     refusal,
     too_large,
     too_slow,
@@ -246,7 +244,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         try:
             self._service.admit(head.call)
-        except UnauthenticatedError as error:
+        except RequestError as error:
             self._refuse(error, head.keep_alive and not head.length)
             return
         self._call, self._arrived = head.call, now_micros()

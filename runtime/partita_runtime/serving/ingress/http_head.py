@@ -6,7 +6,8 @@ from urllib.parse import unquote
 import httptools
 
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS
-from partita_runtime.serving.ingress.http_service import HttpCall, HttpHead, HttpService
+from partita_runtime.serving.ingress.http_routes import HttpHead
+from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.protocol.inference import RequestError, digits
 
 MOST_KEPT: Final = 256

@@ -3,16 +3,17 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
+from partita_runtime.serving.ingress.http_routes import HttpHead, MethodError, Operation, not_found, route_of
 from partita_runtime.serving.ingress.image_request import with_tensors
+from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
@@ -27,6 +28,7 @@ from partita_runtime.serving.protocol.inference import (
 )
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.protocol.openapi_document import openapi
+from partita_runtime.serving.protocol.triton import REFUSALS, asks_only_ready
 from partita_runtime.serving.session.body_memory import BodyMemoryError, BodyReading
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
@@ -44,35 +46,6 @@ CONTENT_TYPES: Final = (
     "",
 )
 """Content types of an inference request."""
-
-
-class Operation(Enum):
-    """What a request asks the service to do."""
-
-    INFER = auto()
-    SERVER = auto()
-    LIVE = auto()
-    READY = auto()
-    MODEL = auto()
-    MODEL_READY = auto()
-    OPENAPI = auto()
-    SIGNALS = auto()
-    METRICS = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class HttpHead:
-    """The method, path and headers of a request."""
-
-    method: str
-    path: str
-    """Relative to the session, such as /v2/models/traffic/infer; percent-decoded, without a query."""
-    headers: Mapping[str, str]
-    """By name in lower case."""
-    base_url: str = ""
-    """The part of the client's URL before the path, such as /default/traffic."""
-    credentials: tuple[str, ...] = ()
-    """The values of all its headers `authorization`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +92,7 @@ class HttpService:
     def __init__(self, session: Session, monitoring_digest: str | None = None) -> None:
         """`monitoring_digest` is that of the token that reads measurements; None: they are not served, to anybody."""
         self._session = session
+        self._name = session.key.partition("/")[2]
         self._monitoring_digest = monitoring_digest
 
     @property
@@ -132,7 +106,7 @@ class HttpService:
 
     def call(self, head: HttpHead) -> HttpCall:
         """Check a request's head. Raises RequestError if the request is refused before its body is read."""
-        operation, model, version = _operation(head)
+        operation, model, version = route_of(head, self._name)
         if operation in _MEASUREMENTS:
             self._check_reader(head)
         content_type = ""
@@ -148,14 +122,24 @@ class HttpService:
     def _check_reader(self, head: HttpHead) -> None:
         """Raises RequestError unless the request may read measurements."""
         if self._monitoring_digest is None:
-            raise _not_found(head)
+            raise not_found(head)
         if not may_monitor(head.headers.get(CREDENTIALS, ""), self._monitoring_digest):
             raise UnauthenticatedError(f"{head.path} needs the monitoring token of the session's namespace")
 
     def admit(self, call: HttpCall) -> None:
-        """Check the client of a request, before its body is read. Raises UnauthenticatedError if it is not accepted."""
-        if not self._session.clients.open and call.operation not in _NOT_OF_CLIENTS:
+        """Check the client of a request, and count a request for information, before its body is read.
+
+        Raises UnauthenticatedError if the client is not accepted, and RequestError (400) for what is never answered.
+        """
+        operation = call.operation
+        if operation in _NOT_OF_CLIENTS:
+            return
+        if not self._session.clients.open:
             self._session.clients.check(call.head.credentials)
+        if operation is not Operation.INFER:
+            self._session.meter.information[operation.value] += 1
+        if operation in REFUSALS:
+            raise RequestError(400, REFUSALS[operation])
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
@@ -163,7 +147,7 @@ class HttpService:
             if call.operation is Operation.INFER:
                 self._infer(client, call, body, arrived)
                 return
-            answer = self._inform(call)
+            answer = self._inform(call, body)
         except Exception as error:
             answer = _failure(error)
         client.answer(answer)
@@ -191,7 +175,7 @@ class HttpService:
         except Exception as error:
             client.answer(_failure(error))
 
-    def _inform(self, call: HttpCall) -> HttpAnswer:
+    def _inform(self, call: HttpCall, body: Body) -> HttpAnswer:
         session = self._session
         match call.operation:
             case Operation.SERVER:
@@ -200,6 +184,12 @@ class HttpService:
                 return _json({"live": True})
             case Operation.MODEL:
                 return _json(model_metadata(executor_for(session, call.model, call.version).interface))
+            case Operation.CONFIGURATION:
+                return _json(configuration(session, call.model, call.version))
+            case Operation.STATISTICS:
+                return _json(statistics(session, call.model, call.version))
+            case Operation.INDEX:
+                return _json(repository_index(session, asks_only_ready(body)))
             case Operation.OPENAPI:
                 return _json(openapi(executor_for(session).interface, call.head.base_url))
             case Operation.SIGNALS:
@@ -239,31 +229,10 @@ class _HttpInference(PendingRequest):
         self._client.answer(_failure(error))
 
 
-_SERVER_OPERATIONS: Final[Mapping[str, Operation]] = {
-    "v2": Operation.SERVER,
-    "v2/health/live": Operation.LIVE,
-    "v2/health/ready": Operation.READY,
-    "openapi.json": Operation.OPENAPI,
-    "partita/signals": Operation.SIGNALS,
-    "partita/metrics": Operation.METRICS,
-}
 _MEASUREMENTS: Final = {Operation.SIGNALS, Operation.METRICS}
 """What clients must not read."""
-_MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
-    "": Operation.MODEL,
-    "ready": Operation.MODEL_READY,
-    "infer": Operation.INFER,
-}
 _NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.READY, *_MEASUREMENTS})
 """What load balancers read without credentials, and the operator and Prometheus with a token of their own."""
-
-
-class MethodError(RequestError):
-    """The operation has other methods (405)."""
-
-    def __init__(self, head: HttpHead, allowed: Sequence[str]) -> None:
-        super().__init__(405, f"{head.method} {head.path}: Method Not Allowed")
-        self.allowed = allowed
 
 
 def _failure(error: Exception) -> HttpAnswer:
@@ -293,28 +262,6 @@ def too_large(settings: FrontendSettings) -> RequestError:
 def too_slow(settings: FrontendSettings) -> RequestError:
     """The error for a body that does not arrive in time."""
     return RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s")
-
-
-def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
-    """The operation with its model and version. Raises RequestError for an unknown path (404), and MethodError."""
-    parts, model, version = head.path.strip("/").split("/"), None, None
-    if parts[:2] != ["v2", "models"] or len(parts) == 2:
-        operation = _SERVER_OPERATIONS.get("/".join(parts))
-    else:
-        model, parts = parts[2], parts[3:]
-        if parts[:1] == ["versions"] and len(parts) > 1:
-            version, parts = parts[1], parts[2:]
-        operation = _MODEL_OPERATIONS.get("/".join(parts))
-    if operation is None:
-        raise _not_found(head)
-    allowed = ("POST",) if operation is Operation.INFER else ("GET", "HEAD")
-    if head.method not in allowed:
-        raise MethodError(head, allowed)
-    return operation, model, version
-
-
-def _not_found(head: HttpHead) -> RequestError:
-    return RequestError(404, f"{head.method} {head.path}: Not Found")
 
 
 def _content_type(head: HttpHead) -> str:

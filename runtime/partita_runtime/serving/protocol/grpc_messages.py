@@ -10,10 +10,20 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from partita_runtime.serving.protocol.grpc_triton_messages import TRITON_ENUMS, TRITON_FIELDS, TRITON_METHODS
+
 PACKAGE: Final = "inference"
 SERVICE: Final = f"{PACKAGE}.GRPCInferenceService"
 
-METHODS: Final = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
+METHODS: Final = (
+    "ServerLive",
+    "ServerReady",
+    "ModelReady",
+    "ServerMetadata",
+    "ModelMetadata",
+    "ModelInfer",
+    *TRITON_METHODS,
+)
 """The service's unary methods, each from <method>Request to <method>Response."""
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -83,14 +93,20 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
         "repeated ModelInferResponse.InferOutputTensor outputs = 5",
         "repeated bytes raw_output_contents = 6",
     ),
+    **TRITON_FIELDS,
 }
-"""Fields as in a .proto file. `oneof` marks a field of the message's only choice; `map TYPE` has string keys."""
+"""Fields as in a .proto file. `oneof` marks a field of the message's only choice; `map TYPE` has string keys, and
+`enum:TYPE` is an enumeration."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _described() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(name="open_inference_grpc.proto", package=PACKAGE, syntax="proto3")
+    for name, values in TRITON_ENUMS.items():
+        enumeration = file.enum_type.add(name=name)
+        for number, value in enumerate(values):
+            enumeration.value.add(name=value, number=number)
     made: dict[str, Any] = {}
     for name in sorted(_FIELDS, key=lambda name: name.count(".")):
         outer, _, inner = name.rpartition(".")
@@ -117,7 +133,9 @@ def _add_field(message: Any, full_name: str, words: list[str]) -> None:
         if not message.oneof_decl:
             message.oneof_decl.add(name="parameter_choice")
         field.oneof_index = 0
-    if kind[0].isupper():
+    if kind.startswith("enum:"):
+        field.type, field.type_name = _Field.TYPE_ENUM, f".{PACKAGE}.{kind.removeprefix('enum:')}"
+    elif kind[0].isupper():
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
     else:
         field.type = _Field.Type.Value(f"TYPE_{kind.upper()}")

@@ -16,6 +16,10 @@ Body = bytes | memoryview
 
 RETRY_AFTER_SECONDS: Final = 1
 MODEL_VERSION: Final = "1"
+PLATFORM: Final = "partita"
+"""What clients see as the platform of the session's model."""
+EXTENSIONS: Final = ("binary_tensor_data", "model_configuration", "statistics")
+"""The extensions of Triton that are supported."""
 MAX_ID: Final = 1024
 """Most characters in a request's id."""
 MAX_MESSAGE: Final = 1000
@@ -86,7 +90,7 @@ def server_metadata() -> dict[str, Any]:
         own = version("partita")
     except PackageNotFoundError:
         own = "unknown"
-    return {"name": "partita", "version": own, "extensions": ["binary_tensor_data"]}
+    return {"name": "partita", "version": own, "extensions": [*EXTENSIONS]}
 
 
 def model_metadata(interface: Interface) -> dict[str, Any]:
@@ -94,7 +98,7 @@ def model_metadata(interface: Interface) -> dict[str, Any]:
     return {
         "name": interface.model_name,
         "versions": [MODEL_VERSION],
-        "platform": "partita",
+        "platform": PLATFORM,
         "inputs": [
             {"name": name, "datatype": spec.dtype.value, "shape": [-1, *spec.shape]}
             for name, spec in interface.inputs.items()

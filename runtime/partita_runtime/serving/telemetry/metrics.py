@@ -30,6 +30,14 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for module, count in sorted(meter.cut_off.items()):
         cut_off.add_metric((signals.session, module), count)
     yield cut_off
+    information = CounterMetricFamily(
+        "partita_information_requests",
+        "Requests of clients other than inference, by operation",
+        labels=("session", "operation"),
+    )
+    for operation, count in sorted(meter.information.items()):
+        information.add_metric((signals.session, operation), count)
+    yield information
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
         ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),

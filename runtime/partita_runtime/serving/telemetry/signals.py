@@ -111,12 +111,20 @@ class Meter:
     """For how long they were held, summed up."""
     cut_off: Counter[str] = field(default_factory=Counter)
     """Sub-requests beyond `fanOut.max`, by module."""
+    requests: Counter[Outcome] = field(default_factory=Counter)
+    """Requests that ended, each counted once, whatever its number of samples."""
+    request_micros: Counter[Outcome] = field(default_factory=Counter)
+    """How long they took, summed up."""
+    information: Counter[str] = field(default_factory=Counter)
+    """Requests of clients other than inference, by operation."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
         """`samples` of a request ended like this, `latency` after it had arrived."""
         self.outcomes[outcome] += samples
+        self.requests[outcome] += 1
+        self.request_micros[outcome] += latency
         if self.unreported is not None:
             self.unreported.append((outcome, latency, samples))
         if outcome in (Outcome.IN_TIME, Outcome.LATE):

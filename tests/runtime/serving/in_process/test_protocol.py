@@ -52,7 +52,7 @@ async def test_tritonclient_reads_the_metadata(traffic: Stand) -> None:
         assert client.is_model_ready("traffic")
         assert client.is_model_ready("traffic", "1")
         assert not client.is_model_ready("other")
-        assert client.get_server_metadata()["extensions"] == ["binary_tensor_data"]
+        assert client.get_server_metadata()["extensions"] == ["binary_tensor_data", "model_configuration", "statistics"]
         assert client.get_model_metadata("traffic")["inputs"] == [
             {"name": "input", "datatype": "FP32", "shape": [-1, 3, 4]}
         ]
