@@ -19,6 +19,7 @@ from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.pool.elastic import Elastic
 from partita_api.profile import BlockMemory, Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.endpoint import EndpointSource
 from partita_api.session.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
 from partita_planner.problem import PlanningProblem, Pool
 
@@ -187,6 +188,10 @@ class SessionBuilder:
         return self._with_module(
             Module(name=name, function=FunctionSource(entrypoint=entrypoint, max_millis=max_millis))
         )
+
+    def endpoint(self, name: str, max_millis: int = 1000) -> Self:
+        source = EndpointSource(url=f"http://{name}.models.svc", model=name, max_millis=max_millis)
+        return self._with_module(Module(name=name, endpoint=source, input=INPUT))
 
     def edge(self, upstream: str, downstream: str, mean: str = "1", most: int | None = None) -> Self:
         """An edge that fans out by `mean`, and by at most `most`: 1 unless the mean is above 1, then 64."""

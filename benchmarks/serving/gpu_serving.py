@@ -42,9 +42,9 @@ from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig
-from partita_runtime.load.inference_request import encode_request
 from partita_runtime.load.report import LoadReport
 from partita_runtime.models.standard_inputs import standard_input
+from partita_runtime.serving.protocol.inference_client import encode_request
 
 MODELS = ("resnet", "efficientnet", "vit")
 MODULE = "benchmarks.serving.serving_cases.vision"

@@ -37,11 +37,11 @@ from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, run_load
-from partita_runtime.load.inference_request import encode_request
 from partita_runtime.load.report import ANSWERED, LoadReport
 from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.trace import RecordedCall, read_trace
 from partita_runtime.serving.deploy.applications import ServingOptions
+from partita_runtime.serving.protocol.inference_client import encode_request
 from partita_runtime.simulation.emulation.noise import NO_DELAYS, Delays
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.simulator import simulate

@@ -70,10 +70,10 @@ from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig
-from partita_runtime.load.inference_request import Payload, encode_request
 from partita_runtime.load.report import LoadReport
 from partita_runtime.scheduling import core
 from partita_runtime.serving.deploy.applications import ServingOptions
+from partita_runtime.serving.protocol.inference_client import Payload, encode_request
 from partita_runtime.serving.transport.kind import TransportKind
 from partita_runtime.serving.transport.tls_files import TlsFiles
 

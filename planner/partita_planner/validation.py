@@ -48,9 +48,9 @@ class _Check:
             yield f"the plan has modules {sorted(planned)}, the session {sorted(self.session_modules)}"
             return
         for module in self.plan.modules:
-            if self.session_modules[module.name].function is not None:
+            if self.session_modules[module.name].model is None:
                 if module.pipelines:
-                    yield f"function {module.name!r} has pipelines"
+                    yield f"module {module.name!r} has pipelines, but no model"
                 continue
             if not module.pipelines:
                 yield f"model {module.name!r} has no pipeline"
@@ -126,9 +126,9 @@ class _Check:
         """Every budget covers the worst case of its pipelines, and the budgets of every path keep the SLO."""
         budget = {module.name: module.budget_micros for module in self.plan.modules}
         for module in self.plan.modules:
-            function = self.session_modules[module.name].function
-            if function is not None and budget[module.name] < function.max_millis * 1000:
-                yield f"function {module.name!r} has {budget[module.name]} us, less than its {function.max_millis} ms"
+            reserved = self.session_modules[module.name].reserved_millis
+            if reserved is not None and budget[module.name] < reserved * 1000:
+                yield f"module {module.name!r} has {budget[module.name]} us, less than its {reserved} ms"
             for pipeline in module.pipelines:
                 worst = (pipeline.batch_size - 1) * 1e6 / self._arriving(module)
                 worst += sum(stage.latency_micros + stage.transfer_micros for stage in pipeline.stages)

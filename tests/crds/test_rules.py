@@ -55,6 +55,8 @@ def _is_unbounded(node: Json) -> bool:
     return "additionalProperties" in node and "maxProperties" not in node
 
 
+ENDPOINT = {"url": "http://triton.models.svc:8000", "model": "plates"}
+CALLED = {"name": "crop", "endpoint": ENDPOINT, "input": DETECTOR["input"]}
 BOTH = {**DETECTOR, "function": CROP["function"]}
 CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
 TWO_GPUS = [{"nodes": 1, "gpus": [{"count": 2, "slices": {"1g.10gb": 7}}]}]
@@ -65,8 +67,28 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
 
 
 REFUSED = [
-    pytest.param(SESSION, "spec.modules.0", BOTH, "exactly one of model and function", id="model and function"),
-    pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "exactly one of model and function", id="neither"),
+    pytest.param(SESSION, "spec.modules.0", BOTH, "exactly one of model, function", id="model and function"),
+    pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "exactly one of model, function", id="neither"),
+    pytest.param(
+        SESSION, "spec.modules.0.endpoint", ENDPOINT, "exactly one of model, function", id="model and endpoint"
+    ),
+    pytest.param(
+        SESSION, "spec.modules.1", {"name": "crop", "endpoint": ENDPOINT}, "needs input", id="endpoint without input"
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.1",
+        {**CALLED, "endpoint": {**ENDPOINT, "protocol": "OpenAIChat", "outputs": ["text"]}},
+        "need protocol OpenInference",
+        id="named outputs of OpenAI",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.1",
+        {**CALLED, "endpoint": {**ENDPOINT, "protocol": "OpenAIEmbeddings"}},
+        "take one text; set input to shape [1]",
+        id="tensors for OpenAI",
+    ),
     pytest.param(SESSION, "spec.modules.0.input", REMOVED, "needs input", id="model without input"),
     pytest.param(SESSION, "spec.modules.1.image", {}, "three dimensions", id="image without input"),
     pytest.param(

@@ -8,6 +8,7 @@ from pydantic import Field
 from partita_api.fields.arguments import BOUNDS, Arguments
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import NAME_PATTERN, Rule, SpecModel
+from partita_api.session.endpoint import EndpointSource
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 
@@ -61,7 +62,8 @@ class TensorSpec(SpecModel):
         min_length=1, max_length=8, description="Dimensions of one sample, such as [3, 224, 224]."
     )
     dtype: DType = Field(
-        default=DType.FP32, description="Element type. BYTES (texts, encoded files) is for functions only."
+        default=DType.FP32,
+        description="Element type. BYTES (texts, encoded files) is for functions and endpoints only.",
     )
 
 
@@ -167,24 +169,34 @@ class FunctionSource(SpecModel):
 
 
 class Module(SpecModel):
-    """One node of the application's DAG: a model, or a CPU function."""
+    """One node of the application's DAG: a model, a CPU function, or a model on another server."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "a module needs exactly one of model and function",
-            lambda module: (module.model is None) != (module.function is None),
+            "a module needs exactly one of model, function and endpoint",
+            lambda module: [module.model, module.function, module.endpoint].count(None) == 2,
             # `function` is a reserved word of CEL, which Kubernetes escapes with underscores.
-            "has(self.model) != has(self.__function__)",
+            "[has(self.model), has(self.__function__), has(self.endpoint)].filter(is, is).size() == 1",
         ),
         Rule(
-            "a module with a model needs input: its tensor's shape and dtype",
-            lambda module: module.model is None or module.input is not None,
-            "!has(self.model) || has(self.input)",
+            "a module with a model or an endpoint needs input: its tensor's shape and dtype",
+            lambda module: module.function is not None or module.input is not None,
+            "has(self.__function__) || has(self.input)",
         ),
         Rule(
             "models take numbers, not BYTES; declare BYTES for a function in front of the model",
             lambda module: module.model is None or module.input is None or module.input.dtype is not DType.BYTES,
             "!has(self.model) || !has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES'",
+        ),
+        Rule(
+            "endpoints of protocol OpenAIChat and OpenAIEmbeddings take one text; set input to shape [1] and dtype BYTES",
+            lambda module: (
+                module.endpoint is None
+                or not module.endpoint.protocol.takes_text
+                or module.input == TensorSpec(shape=(1,), dtype=DType.BYTES)
+            ),
+            "!has(self.endpoint) || !has(self.endpoint.protocol) || self.endpoint.protocol == 'OpenInference' || "
+            "(has(self.input) && has(self.input.dtype) && self.input.dtype == 'BYTES' && self.input.shape == [1])",
         ),
         Rule(
             "image needs an input of three dimensions: channels, height and width",
@@ -232,10 +244,19 @@ class Module(SpecModel):
     name: ModuleName = Field(description="Name of the module, unique in the session.")
     model: ModelSource | None = Field(default=None, description="A neural network, run on the pools.")
     function: FunctionSource | None = Field(default=None, description="A CPU function, run beside the frontend.")
+    endpoint: EndpointSource | None = Field(
+        default=None, description="A model on a server that the user runs, called by the frontend."
+    )
     input: TensorSpec | None = Field(default=None, description="The tensor that one sample of the model's input is.")
     image: ImageInput | None = Field(
         default=None, description="Clients may send JPEG and PNG images as the input, which become tensors like this."
     )
+
+    @property
+    def reserved_millis(self) -> int | None:
+        """Milliseconds of the SLO that are reserved for one call; None for a model, whose latency is planned."""
+        called = self.function or self.endpoint
+        return None if called is None else called.max_millis
 
     @property
     def takes_images(self) -> bool:

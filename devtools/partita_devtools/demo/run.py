@@ -32,7 +32,7 @@ from partita_operator.kube.errors import ApiError, ApiUnreachableError
 from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.settings.model import OperatorSettings
-from partita_runtime.load.inference_request import Payload, encode_request
+from partita_runtime.serving.protocol.inference_client import Payload, encode_request
 
 T = TypeVar("T")
 

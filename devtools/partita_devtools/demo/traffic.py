@@ -18,8 +18,8 @@ from partita_devtools.machine.commands import Report
 from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
-from partita_runtime.load.inference_request import Payload
 from partita_runtime.serving.deploy.monitoring_access import authorization
+from partita_runtime.serving.protocol.inference_client import Payload
 from partita_runtime.serving.telemetry.signals import SessionSignals
 
 _SAMPLE_EVERY_S = 1.0

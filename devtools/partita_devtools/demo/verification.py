@@ -17,7 +17,7 @@ from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable
 from partita_devtools.demo.result import Verification
 from partita_devtools.demo.traffic import SessionEndpoint
-from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
+from partita_runtime.serving.protocol.inference_client import AnswerError, decode_answer, encode_request
 
 if TYPE_CHECKING:
     # Needs torch, which is imported only where answers are compared.

@@ -25,9 +25,9 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
 from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
-from partita_runtime.load.inference_request import Payload, encode_request
 from partita_runtime.load.report import records_csv
 from partita_runtime.load.table import report_table
+from partita_runtime.serving.protocol.inference_client import Payload, encode_request
 
 RANDOM_PAYLOADS = 8
 RETRY_S = 2.0

@@ -28,7 +28,7 @@ from partita_operator.settings.section import (
     SetByChart,
 )
 from partita_runtime.logs import LogFormat
-from partita_runtime.models.policy import FILES_PATTERN, MODULE_PATTERN, ModelPolicy
+from partita_runtime.models.policy import ENDPOINTS_PATTERN, FILES_PATTERN, MODULE_PATTERN, ModelPolicy
 from partita_runtime.serving.transport.kind import TransportKind
 
 
@@ -82,11 +82,20 @@ class ModelsSettings(Section):
         default=False, description="Each file needs a SHA-256 digest: in allowedFiles, or in the session."
     )
 
+    allowed_endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
+        default=(),
+        description="Beginnings of URLs, up to a slash (http://triton.models.svc:8000/), of servers that frontends may "
+        "call for sessions, with what the frontends' network and tokens allow. Empty: none.",
+    )
+
     @property
     def policy(self) -> ModelPolicy:
         """The same as the runtime checks it."""
         return ModelPolicy(
-            modules=self.allowed_modules or None, files=self.allowed_files or None, require_digest=self.require_digest
+            modules=self.allowed_modules or None,
+            files=self.allowed_files or None,
+            require_digest=self.require_digest,
+            endpoints=self.allowed_endpoints,
         )
 
 

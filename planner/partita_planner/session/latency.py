@@ -76,7 +76,7 @@ def latency_graph(spec: InferenceSessionSpec) -> LatencyGraph:
     return LatencyGraph(
         order=topological_order(spec),
         edges=tuple((e.source, e.target) for e in spec.edges),
-        fixed={m.name: m.function.max_millis * 1000 for m in spec.modules if m.function},
+        fixed={m.name: m.reserved_millis * 1000 for m in spec.modules if m.reserved_millis is not None},
         slo_micros=spec.slo.latency_ms * 10 * (100 - spec.planner.margin_percent),
     )
 

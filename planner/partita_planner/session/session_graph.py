@@ -41,7 +41,7 @@ def _module_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 
 
 def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
-    models = {m.name for m in spec.modules if m.model}
+    models = {m.name for m in spec.modules if not m.function}
     functions = {m.name for m in spec.modules if m.function}
     for edge in spec.edges:
         label = f"edge {edge.source} -> {edge.target}"
@@ -72,12 +72,13 @@ def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 
 
 def _time_problems(spec: InferenceSessionSpec) -> Iterator[str]:
-    millis = {m.name: m.function.max_millis if m.function else 0 for m in spec.modules}
+    millis = {m.name: m.reserved_millis or 0 for m in spec.modules}
     edges = [(e.source, e.target) for e in spec.edges]
     longest = max(path.time for path in longest_paths(topological_order(spec), edges, millis).values())
     left = spec.slo.latency_ms * (100 - spec.planner.margin_percent) / 100
     if longest >= left:
         yield (
-            f"functions alone may take {longest} ms, but the SLO of {spec.slo.latency_ms} ms less the margin of "
-            f"{spec.planner.margin_percent} % leaves {left:g} ms: raise slo.latencyMs or lower their maxMillis"
+            f"functions and endpoints alone may take {longest} ms, but the SLO of {spec.slo.latency_ms} ms less the "
+            f"margin of {spec.planner.margin_percent} % leaves {left:g} ms: raise slo.latencyMs or lower their "
+            "maxMillis"
         )

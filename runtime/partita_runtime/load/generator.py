@@ -8,7 +8,6 @@ import aiohttp
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_runtime.load.inference_request import Payload
 from partita_runtime.load.report import (
     ANSWERED,
     NO_CONNECTION,
@@ -17,6 +16,7 @@ from partita_runtime.load.report import (
     RequestRecord,
     summarize,
 )
+from partita_runtime.serving.protocol.inference_client import Payload
 
 # Servers close idle connections after 5 s or more; the client closes them earlier.
 _KEEP_IDLE_S = 3.0

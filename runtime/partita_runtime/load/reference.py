@@ -10,6 +10,7 @@ import torch
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.module import ModelSource
 from partita_runtime.execution.executor import Array
+from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.source import load_model, resolve_entrypoint
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
@@ -25,7 +26,15 @@ class WholeModels:
     """The models of a session, uncut, without batching and at full precision, and its functions."""
 
     def __init__(self, session: InferenceSessionSpec) -> None:
-        """Load every model. Raises ModelError for a model that cannot be loaded or a missing function."""
+        """Load every model. Raises ModelError for a model that cannot be loaded or a missing function, and for an
+        endpoint: nothing here calls other servers.
+        """
+        if elsewhere := [module.name for module in session.modules if module.endpoint is not None]:
+            raise ModelError(
+                ModelErrorReason.NOT_A_MODEL,
+                f"another server answers for {', '.join(elsewhere)}, so there is no model to compare with; "
+                "use a session without endpoints",
+            )
         self._session = session
         self._interface = Interface("", session, {})
         self.models: Mapping[str, Forward] = {

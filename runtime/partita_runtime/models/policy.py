@@ -1,4 +1,4 @@
-"""The model policy of the platform: which code and which files sessions may use.
+"""The model policy of the platform: which code, which files and which servers sessions may use.
 
 The operator refuses a session before it starts anything for it, and passes the policy to every process that loads
 models and functions, which check it again.
@@ -25,6 +25,9 @@ MODULE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 FILES_PATTERN: Final = r"^.+(/|[^/]@sha256:[0-9a-f]{64})$"
 """What entries of allowed files look like: a directory, or a file with its digest."""
 
+ENDPOINTS_PATTERN: Final = r"^https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?/([A-Za-z0-9._~\-/]*/)?$"
+"""What entries of allowed endpoints look like: the beginning of URLs, up to a slash."""
+
 _FILE: Final = re.compile(r"(.+)@sha256:([0-9a-f]{64})")
 
 
@@ -42,6 +45,10 @@ class ModelPolicy(SpecModel):
     )
     require_digest: bool = Field(
         default=False, description="Whether a file needs a SHA-256 digest, from `files` or from the session."
+    )
+
+    endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
+        default=(), description="Beginnings of the URLs that modules with an endpoint may have. Default: none."
     )
 
     @model_validator(mode="after")
@@ -95,6 +102,15 @@ class ModelPolicy(SpecModel):
         file = source.file or source.weights
         return self._file_problem(file, source.sha256) if file is not None else ""
 
+    def endpoint_problem(self, url: str) -> str:
+        """Why the URL of an endpoint is forbidden; empty if it is allowed."""
+        if ".." not in url.split("/") and any(f"{url.rstrip('/')}/".startswith(entry) for entry in self.endpoints):
+            return ""
+        return (
+            f"endpoint {url} is not a URL that the platform allows ({', '.join(self.endpoints) or 'none'}); use one of "
+            f"those, or add {'/'.join(url.split('/')[:3])}/ to models.allowedEndpoints of the chart"
+        )
+
     def digest_of(self, file: str) -> str | None:
         """The SHA-256 digest that the platform requires of a file, whatever the session says."""
         return dict(filter(None, map(_file, self.files or ()))).get(_normal(file))
@@ -127,6 +143,8 @@ class ModelPolicy(SpecModel):
                 problem = self.source_problem(module.model)
             elif module.function is not None:
                 problem = self.entrypoint_problem(module.function.entrypoint)
+            elif module.endpoint is not None:
+                problem = self.endpoint_problem(module.endpoint.url)
             if problem:
                 problems.append(f"module {module.name}: {problem}")
         return problems

@@ -1,7 +1,7 @@
 """A request as a DAG of sub-requests: what an answer spawns, the deadline of each, and when the request is done.
 
 Pure state, used by the live frontend and by the simulator. The driver runs the sub-requests (models through the
-scheduling core, functions itself) and reports how they ended; payloads are kept elsewhere.
+scheduling core, functions and endpoints itself) and reports how they ended; payloads are kept elsewhere.
 """
 
 from collections.abc import Mapping
@@ -85,10 +85,10 @@ class _GraphNode:
 class RequestGraph:
     """All requests of one session that are in progress.
 
-    A model gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer. A function with
-    one upstream module runs once for every upstream answer. A function with several (a join) runs once, when
-    everything upstream is answered, even if there was nothing to answer. A request fails with its first failed
-    sub-request.
+    A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
+    A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
+    once, when everything upstream is answered, even if there was nothing to answer. A request fails with its first
+    failed sub-request.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
@@ -182,8 +182,8 @@ class RequestGraph:
     def cannot_be_in_time(self, sub_id: int, now: int) -> bool:
         """Whether it is useless to start a sub-request at `now` (microseconds).
 
-        True if its request has ended or will be late even without waiting: functions take their declared time
-        (`maxMillis`), models the time of a batch of one on their fastest pipeline.
+        True if its request has ended or will be late even without waiting: functions and endpoints take their declared
+        time (`maxMillis`), models the time of a batch of one on their fastest pipeline.
         """
         known = self._subs.get(sub_id)
         return known is None or now + self._least[known.sub.module] > known.request.deadline
@@ -261,8 +261,8 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
 
 
 def _downstream(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
-    """For each module, including functions, the longest sum of budgets after it (microseconds)."""
-    return longest_after(session, _functions(session) | {module.name: module.budget_micros for module in plan.modules})
+    """For each module, including functions and endpoints, the longest sum of budgets after it (microseconds)."""
+    return longest_after(session, _reserved(session) | {module.name: module.budget_micros for module in plan.modules})
 
 
 def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
@@ -271,9 +271,10 @@ def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int
         module.name: min((sum(s.latency_micros[0] for s in p.stages) for p in module.pipelines), default=0)
         for module in plan.modules
     }
-    own = _functions(session) | alone
+    own = _reserved(session) | alone
     return {name: own.get(name, 0) + after for name, after in longest_after(session, own).items()}
 
 
-def _functions(session: InferenceSessionSpec) -> dict[str, int]:
-    return {module.name: module.function.max_millis * 1000 for module in session.modules if module.function}
+def _reserved(session: InferenceSessionSpec) -> dict[str, int]:
+    """The declared time (microseconds) of functions and endpoints."""
+    return {m.name: m.reserved_millis * 1000 for m in session.modules if m.reserved_millis is not None}

@@ -1,6 +1,6 @@
-"""The simulated application: its requests, their sub-requests, and its CPU functions."""
+"""The simulated application: its requests, their sub-requests, and what is not a model."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -35,10 +35,10 @@ class SimulatedApplication:
         self._generator = generator
         self._graph = RequestGraph(session, plan)
         self._slo = session.slo.latency_ms * 1000
-        self._functions = {m.name: m.function.max_millis * 1000 for m in session.modules if m.function}
+        self._reserved = {m.name: m.reserved_millis * 1000 for m in session.modules if m.reserved_millis is not None}
         targets = {edge.target for edge in session.edges}
         self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
-        self._fan_outs = _fan_outs(session, self._functions)
+        self._fan_outs = _fan_outs(session)
         self._next_request = 0
         self._ends: dict[int, Ended] = {}
         self.tally = Tally()
@@ -82,7 +82,7 @@ class SimulatedApplication:
 
     def _begin(self, subs: Iterable[SubRequest]) -> None:
         for sub in subs:
-            micros = self._functions.get(sub.module)
+            micros = self._reserved.get(sub.module)
             if micros is None:
                 self._core.arrive(sub.sub_id, sub.module, sub.deadline, self._clock.now)
             else:
@@ -103,8 +103,9 @@ class SimulatedApplication:
             self.tally.answered(self._clock.now - outcome.deadline + self._slo, self._slo)
 
 
-def _fan_outs(session: InferenceSessionSpec, functions: Mapping[str, int]) -> dict[str, dict[str, tuple[int, float]]]:
-    """For each module, its target models with the trials and the probability of their binomial distribution."""
+def _fan_outs(session: InferenceSessionSpec) -> dict[str, dict[str, tuple[int, float]]]:
+    """For each module, its targets that are no functions, with trials and probability of a binomial distribution."""
+    functions = {module.name for module in session.modules if module.function is not None}
     return {
         module.name: {
             edge.target: (edge.fan_out.max, min(1.0, float(edge.fan_out.mean) / edge.fan_out.max))

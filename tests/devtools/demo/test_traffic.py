@@ -13,7 +13,7 @@ from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_phases
 from partita_devtools.sessions.snapshot import SessionSnapshot
-from partita_runtime.load.inference_request import Payload
+from partita_runtime.serving.protocol.inference_client import Payload
 
 TOKEN = "token-of-the-namespace"
 

@@ -47,6 +47,15 @@ def test_plan_of_a_dag() -> None:
     assert "slowest path, detector -> crop ->" in found.solution.explanation
 
 
+def test_endpoint_keeps_its_time_of_the_slo_and_has_no_pipeline() -> None:
+    built = session("s").slo(200).rate(100).model("detector").endpoint("plates", 60).edge("detector", "plates")
+    pools = [pool("fast").gpus(4).price("2")]
+    made = problem(built.planner(margin_percent=20), pools, linear_profiles(("detector",), {"fast": 1.0}))
+    detector, plates = planned(made).modules
+
+    assert (detector.budget_micros, plates.budget_micros, plates.pipelines) == (100_000, 60_000, ())
+
+
 def test_same_problem_gives_the_same_plan() -> None:
     first, second = planned(traffic()), planned(traffic())
 

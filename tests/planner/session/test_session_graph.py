@@ -43,8 +43,18 @@ CHAIN = session("s").chain("a", "b")
         ),
         pytest.param(
             session("s").slo(50).model("a").function("f", 40).edge("a", "f").planner(margin_percent=20),
-            "functions alone may take 40 ms, but the SLO of 50 ms less the margin of 20 % leaves 40 ms",
+            "functions and endpoints alone may take 40 ms, but the SLO of 50 ms less the margin of 20 % leaves 40 ms",
             id="functions take the whole SLO",
+        ),
+        pytest.param(
+            CHAIN.slo(50).function("f", 20).endpoint("e", 20).edge("f", "e").planner(margin_percent=20),
+            "functions and endpoints alone may take 40 ms",
+            id="functions and endpoints take the whole SLO",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").endpoint("e").edge("a", "e").edge("b", "e"),
+            "'e' has 2 upstream modules: join them in a function upstream of 'e'",
+            id="an endpoint joins",
         ),
     ],
 )

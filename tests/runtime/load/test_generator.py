@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.runtime.load.conftest import Serve
 
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
-from partita_runtime.load.inference_request import Payload
+from partita_runtime.serving.protocol.inference_client import Payload
 
 PAYLOADS = (Payload({"Content-Type": "application/octet-stream"}, b"\x01" * 1000),)
 

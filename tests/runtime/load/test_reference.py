@@ -67,6 +67,14 @@ def test_sample_goes_through_the_dag(copies: int, want_rows: int) -> None:
     assert "right" not in answer, "no sub-request was sent there"
 
 
+def test_session_with_an_endpoint_has_no_reference() -> None:
+    endpoint = {"name": "other", "endpoint": {"url": "http://a", "model": "b"}, "input": {"shape": [2]}}
+    found = session(1).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    spec = InferenceSessionSpec.model_validate({**found, "modules": [*found["modules"], endpoint]})
+    with pytest.raises(ModelError, match="another server answers for other"):
+        WholeModels(spec)
+
+
 def test_model_that_cannot_be_loaded_is_named() -> None:
     with pytest.raises(ModelError, match="there_is_no_such"):
         WholeModels(session(1, "there_is_no_such.module:model"))

@@ -100,6 +100,27 @@ def test_the_platform_can_list_files_with_their_digests(file: str, sha256: str |
     assert (problem == "") == (want_words == "")
 
 
+@pytest.mark.parametrize(
+    ("url", "want"),
+    [
+        pytest.param("http://triton.models.svc:8000", True, id="the server"),
+        pytest.param("http://triton.models.svc:8000/a/b", True, id="below it"),
+        pytest.param("http://vllm.models.svc/teams/vision/llama", True, id="below an allowed path"),
+        pytest.param("http://vllm.models.svc/teams/visions", False, id="beside an allowed path"),
+        pytest.param("http://vllm.models.svc/teams/vision/../..", False, id="outside by .."),
+        pytest.param("https://triton.models.svc:8000", False, id="another scheme"),
+        pytest.param("http://triton.models.svc:80001", False, id="a longer port"),
+        pytest.param("http://triton.models.svc", False, id="another port"),
+        pytest.param("http://169.254.169.254", False, id="a cloud's metadata"),
+    ],
+)
+def test_endpoints_are_allowed_by_the_beginning_of_their_url(url: str, want: bool) -> None:
+    listed = policy(endpoints=("http://triton.models.svc:8000/", "http://vllm.models.svc/teams/vision/"))
+
+    assert (listed.endpoint_problem(url) == "") == want
+    assert "models.allowedEndpoints" in policy().endpoint_problem(url)
+
+
 def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
     problem = policy(modules=("traffic",)).entrypoint_problem("os:system")
     assert "(traffic)" in problem
@@ -119,6 +140,8 @@ def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
         pytest.param({"files": ["/a.pt2@sha256:12"]}, "must be a directory", id="half a digest"),
         pytest.param({"files": [f"a.pt2@sha256:{DIGEST}"]}, "must be a directory", id="a relative file"),
         pytest.param({"files": [f"/a@sha256:{DIGEST}", f"/./a@sha256:{'1' * 64}"]}, "two digests", id="two digests"),
+        pytest.param({"endpoints": ["http://a:80"]}, "endpoints", id="not a whole host"),
+        pytest.param({"endpoints": ["http://a@b/"]}, "endpoints", id="a user in a URL"),
         pytest.param({"moduls": []}, "moduls", id="unknown field"),
     ],
 )

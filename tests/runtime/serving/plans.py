@@ -14,6 +14,7 @@ from partita_api.inferencesession import Batching, BatchingPolicy, InferenceSess
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_api.session.endpoint import EndpointSource
 from partita_api.session.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
@@ -61,6 +62,7 @@ class Application:
     name: str
     models: tuple[Model, ...]
     functions: tuple[Module, ...] = ()
+    """Modules that no pool runs."""
     edges: tuple[Edge, ...] = ()
     slo_ms: int = 10_000
     stages: int = 1
@@ -87,6 +89,13 @@ class Application:
     ) -> Self:
         source = FunctionSource(entrypoint=f"{FUNCTIONS}:{function}", kwargs=kwargs, max_millis=max_millis)
         return replace(self, functions=(*self.functions, Module(name=name, function=source, input=input)))
+
+    def endpoint(self, name: str, input: tuple[int, ...] = (2, 2), **fields: Any) -> Self:
+        """A module that another server answers; `fields` are those of the endpoint."""
+        source = EndpointSource.model_validate({"model": name, **fields})
+        return replace(
+            self, functions=(*self.functions, Module(name=name, endpoint=source, input=TensorSpec(shape=input)))
+        )
 
     def edge(self, upstream: str, downstream: str, most: int = 1) -> Self:
         made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})

@@ -100,7 +100,7 @@ class Interface:
             return True
         if len(upstreams) > 1 or not self._one_row(upstreams[0].source):
             return False
-        return is_function or (self.modules[upstreams[0].source].model is not None and upstreams[0].fan_out.max == 1)
+        return is_function or (self.modules[upstreams[0].source].function is None and upstreams[0].fan_out.max == 1)
 
 
 def output_names(module: str, count: int) -> list[str]:

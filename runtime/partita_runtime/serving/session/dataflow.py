@@ -85,8 +85,8 @@ class SampleTensors:
         """The answers of the sinks in order, by module: a model's tensors, a function's tensors by name."""
         rows: dict[str, list[Sequence[Array] | Mapping[str, Array]]] = {s.name: [] for s in self._interface.sinks}
         for sub in results:
-            is_model = self._interface.modules[sub.module].model is not None
-            rows[sub.module].append(self._answers[sub.sub_id][1] if is_model else self._rows[sub.sub_id])
+            is_function = self._interface.modules[sub.module].function is not None
+            rows[sub.module].append(self._rows[sub.sub_id] if is_function else self._answers[sub.sub_id][1])
         return rows
 
     def _targets(self, module: str) -> list[str]:
@@ -95,7 +95,7 @@ class SampleTensors:
     def _tensors(self, sub_id: int, target: str) -> Sequence[Array]:
         """The part of an upstream answer that `target` receives."""
         sub, outputs = self._answers[sub_id]
-        if self._interface.modules[sub.module].model is not None:
+        if self._interface.modules[sub.module].function is None:
             return outputs
         return [self._rows[sub_id][target]] if target in self._rows[sub_id] else []
 
@@ -103,9 +103,10 @@ class SampleTensors:
         children = {}
         for edge in self._interface.session.edges:
             target = self._interface.modules[edge.target]
-            if edge.source != sub.module or edge.target not in rows or target.model is None or target.input is None:
+            spec = None if target.function is not None else target.input
+            if edge.source != sub.module or edge.target not in rows or spec is None:
                 continue
-            array, spec = rows[edge.target], target.input
+            array = rows[edge.target]
             count = len(array) if array.ndim else 0
             if count and (array.shape[1:] != spec.shape or array.dtype != NUMPY_DTYPES[spec.dtype]):
                 raise DataflowError(
@@ -129,7 +130,7 @@ def answer_of(
     tensors: dict[str, Array] = {}
     for sink in interface.sinks:
         rows = [row for sample in samples for row in sample[sink.name]]
-        if sink.model is not None:
+        if sink.function is None:
             tensors |= _model_tensors(interface, sink.name, [row for row in rows if not isinstance(row, Mapping)])
         else:
             tensors |= _function_tensors(sink.name, [row for row in rows if isinstance(row, Mapping)])

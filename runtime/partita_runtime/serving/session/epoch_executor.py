@@ -1,4 +1,4 @@
-"""Executes the requests of one epoch along the DAG: models by the dispatcher, functions in their processes.
+"""Executes the requests of one epoch along the DAG: by the dispatcher, the functions' processes, and the endpoints.
 
 One executor serves one epoch. A new epoch has another executor, which takes the new requests; this one finishes its
 requests. So no request sees two plans, or two versions of the session.
@@ -20,6 +20,7 @@ from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
+from partita_runtime.serving.session.endpoints import Endpoint
 from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
@@ -97,6 +98,7 @@ class EpochExecutor:
         self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
+        self._endpoints: dict[str, Endpoint] = {}
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)
         self._calls: dict[int, RequestExecution] = {}
@@ -107,18 +109,27 @@ class EpochExecutor:
         """Unanswered sub-requests, each with the id of its sample."""
 
     async def prepare(self) -> None:
-        """Load the session's functions. Raises FunctionError for one that cannot be loaded."""
+        """Load the session's functions. Raises FunctionError or EndpointError for what cannot be used."""
+        self._endpoints = {
+            module.name: Endpoint(module.name, module.endpoint, self)
+            for module in self.epoch.session.modules
+            if module.endpoint is not None
+        }
         await self._functions.prepare()
 
     def close(self) -> None:
-        """Disconnect from the replicas and end the functions' processes."""
+        """Disconnect from the replicas and the endpoints, and end the functions' processes."""
         self.dispatcher.close()
         self._functions.close()
+        for endpoint in self._endpoints.values():
+            endpoint.close()
 
     def tick(self) -> None:
         """To be called a few times a second."""
         self.dispatcher.tick()
         self._functions.tick()
+        for endpoint in self._endpoints.values():
+            endpoint.tick()
         self._expire()
 
     @property
@@ -175,6 +186,25 @@ class EpochExecutor:
         error = UnservedError(reason, message.format(module=drop.module, detail=drop.detail))
         self._fail(drop.request_id, error, now)
 
+    # Called by the endpoints (endpoints.EndpointCaller).
+
+    def endpoint_input(self, sub_id: int) -> Array:
+        """The sample of a call."""
+        sample_id, sub = self._subs[sub_id]
+        return self._calls[sample_id].samples[sample_id].model_input(sub)
+
+    def endpoint_skipped(self, sub_id: int) -> None:
+        """A call is not made: its request has ended, or fails as too late now."""
+        self.function_skipped(sub_id)
+
+    def endpoint_answered(self, sub_id: int, outputs: Sequence[Array]) -> None:
+        """An endpoint has answered, as a model does."""
+        self.answered(sub_id, [*outputs], self.dispatcher.now())
+
+    def endpoint_failed(self, sub_id: int, error: UnservedError) -> None:
+        """A call has failed, so its request fails."""
+        self._fail(sub_id, error, self.dispatcher.now())
+
     # Called by the function pool (functions.Caller).
 
     def is_unneeded(self, sub_id: int) -> bool:
@@ -220,13 +250,15 @@ class EpochExecutor:
     def _run(self, sample_id: int, spawned: Sequence[SubRequest], now: int) -> None:
         for sub in spawned:
             self._subs[sub.sub_id] = (sample_id, sub)
-            function = self.interface.modules[sub.module].function
+            module = self.interface.modules[sub.module]
             if self._sampled is not None and (trace := self._calls[sample_id].trace) is not None:
-                self._sampled.began(trace, sub, function is None, now)
-            if function is None:
-                self.dispatcher.arrive(sub.sub_id, sub.module, sub.deadline, now)
+                self._sampled.began(trace, sub, module.model is not None, now)
+            if module.function is not None:
+                self._functions.call(sub.sub_id, module.function)
+            elif module.endpoint is not None:
+                self._endpoints[sub.module].call(sub.sub_id)
             else:
-                self._functions.call(sub.sub_id, function)
+                self.dispatcher.arrive(sub.sub_id, sub.module, sub.deadline, now)
 
     def _proceed(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
         """A sub-request is answered; run those that follow it, or finish its sample."""
@@ -294,7 +326,10 @@ class EpochExecutor:
             del self._subs[sub.sub_id]
             if self._sampled is not None:
                 self._sampled.ended(sub.sub_id, now, failed=True)
-            self.dispatcher.cancel(sub.sub_id, now)
+            if sub.module in self._endpoints:
+                self._endpoints[sub.module].cancel(sub.sub_id)
+            else:
+                self.dispatcher.cancel(sub.sub_id, now)
 
 
 def _report_failure(call: RequestExecution, error: UnservedError) -> None:

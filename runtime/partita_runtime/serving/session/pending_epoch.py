@@ -5,6 +5,7 @@ from typing import Final
 
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.session.endpoints import EndpointError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.functions import FunctionError
 
@@ -26,7 +27,7 @@ class PendingEpoch:
         dispatcher = self.executor.dispatcher
         missing = [ref for ref, ready in dispatcher.ready_replicas().items() if not ready]
         if self._problem:
-            return f"The session's functions cannot be loaded: {self._problem}. The frontend tries again."
+            return f"The session cannot call what it needs: {self._problem}. The frontend tries again."
         if missing:
             stages = ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
             return f"These stages have no replica yet: {stages}."
@@ -63,7 +64,7 @@ class PendingEpoch:
         while True:
             try:
                 await self.executor.prepare()
-            except FunctionError as error:
+            except (FunctionError, EndpointError) as error:
                 self._problem = str(error).rstrip(".")
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
             else:

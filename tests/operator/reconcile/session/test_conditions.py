@@ -157,6 +157,13 @@ READY = ("True", "Serving")
             id="forbidden entrypoint",
         ),
         pytest.param(
+            lambda: after(5, cluster(DETECTOR.endpoint("plates", 10))),
+            ("False", "ForbiddenModel"),
+            "Stalled",
+            "add http://plates.models.svc/ to models.allowedEndpoints of the chart",
+            id="forbidden endpoint",
+        ),
+        pytest.param(
             lambda: after(5, cluster(DETECTOR, fast=0, slow=0)),
             ("False", "NoCapacity"),
             "Stalled",

@@ -16,12 +16,12 @@ from tests.runtime.serving.ingress.raw_http import PATH, connected, exchanged, p
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application
 
-from partita_runtime.load.inference_request import encode_request
 from partita_runtime.serving.ingress import http_connection, http_server
 from partita_runtime.serving.ingress import port as endpoints
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.ingress.http_server import http_endpoint
 from partita_runtime.serving.ingress.port import PortEndpoint
+from partita_runtime.serving.protocol.inference_client import encode_request
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
 

@@ -9,7 +9,7 @@ import tritonclient.http as triton
 from numpy.typing import NDArray
 
 from partita_runtime.execution.executor import NUMPY_DTYPES
-from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
+from partita_runtime.serving.protocol.inference_client import AnswerError, decode_answer, encode_request
 
 
 def header_of(headers: dict[str, str], body: bytes) -> dict[str, Any]:

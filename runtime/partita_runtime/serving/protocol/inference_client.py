@@ -1,7 +1,7 @@
 """Requests and answers of the Open Inference Protocol v2 with its binary tensor extension, for clients."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,10 +30,13 @@ class Payload:
     body: bytes
 
 
-def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
+def encode_request(
+    inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str] = (), parameters: Mapping[str, Any] = {}
+) -> Payload:
     """The body of an infer request with tensors by name, each with a leading batch dimension.
 
-    Texts and bytes become BYTES. Raises ValueError for an element type that Partita does not support.
+    Texts and bytes become BYTES. `outputs` are the tensors that are asked for; all if empty. `parameters` are those of
+    the request. Raises ValueError for an element type that Partita does not support.
     """
     blobs = {name: _raw(name, tensor) for name, tensor in inputs.items()}
     header = {
@@ -46,8 +49,10 @@ def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
             }
             for name, tensor in inputs.items()
         ],
-        "parameters": {"binary_data_output": True},
+        "parameters": {**parameters, "binary_data_output": True},
     }
+    if outputs:
+        header["outputs"] = [{"name": name} for name in outputs]
     head = json.dumps(header, separators=(",", ":")).encode()
     return Payload(
         headers={"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))},

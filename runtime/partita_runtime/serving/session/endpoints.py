@@ -1,0 +1,166 @@
+"""Calls the servers that answer for modules with an endpoint: one HTTP request for each sample."""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import httpx
+
+from partita_api.session.endpoint import EndpointSource
+from partita_runtime.execution.executor import Array
+from partita_runtime.models.policy import policy_here
+from partita_runtime.serving.protocol.endpoint_messages import request_for, tensors_of
+from partita_runtime.serving.protocol.inference_client import AnswerError
+from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
+
+logger = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 64 << 20
+"""Most bytes of an answer."""
+_SHOWN_BYTES: Final = 300
+"""Of an answer that is an error, in the log. Clients do not see it: it may say more than they may know."""
+_REFUSALS: Final = frozenset({429, 503})
+"""The server has too much to do."""
+
+
+class EndpointError(Exception):
+    """An endpoint cannot be used at all; the message says why and what to do."""
+
+
+class EndpointCaller(Protocol):
+    """The owner of the calls; called on the event loop."""
+
+    def is_unneeded(self, sub_id: int) -> bool:
+        """Whether a waiting call need not be made: its request has ended, or its answer would be too late."""
+
+    def endpoint_input(self, sub_id: int) -> Array:
+        """The sample of a call that is about to be made, without a batch dimension."""
+
+    def endpoint_skipped(self, sub_id: int) -> None:
+        """A call was not needed any more and is not made."""
+
+    def endpoint_answered(self, sub_id: int, outputs: Sequence[Array]) -> None:
+        """The tensors that answer a call."""
+
+    def endpoint_failed(self, sub_id: int, error: UnservedError) -> None:
+        """A call has failed."""
+
+
+class Endpoint:
+    """One module's server. Calls beyond `maxConcurrent` wait, in order of arrival."""
+
+    def __init__(self, module: str, source: EndpointSource, caller: EndpointCaller) -> None:
+        """Raises EndpointError if the platform does not allow the URL, or there is no token."""
+        self._module = module
+        self._source = source
+        self._caller = caller
+        self._waiting: deque[int] = deque()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        if problem := policy_here().endpoint_problem(source.url):
+            raise EndpointError(f"module {module!r}: {problem}")
+        self._client = httpx.AsyncClient(
+            headers=self._headers(),
+            timeout=None,
+            trust_env=False,
+            verify=ssl.create_default_context(),
+            limits=httpx.Limits(max_connections=source.max_concurrent),
+        )
+
+    def call(self, sub_id: int) -> None:
+        """Call the server, as soon as there is a place; the caller receives the result."""
+        self._waiting.append(sub_id)
+        self._fill()
+
+    def cancel(self, sub_id: int) -> None:
+        """The result is not needed any more."""
+        if sub_id in self._calls:
+            self._calls[sub_id].cancel()
+
+    def tick(self) -> None:
+        """To be called a few times a second: skips waiting calls that are not needed any more."""
+        waiting, self._waiting = self._waiting, deque()
+        for sub_id in waiting:
+            if self._caller.is_unneeded(sub_id):
+                self._caller.endpoint_skipped(sub_id)
+            else:
+                self._waiting.append(sub_id)
+
+    def close(self) -> None:
+        """End all calls, without a result."""
+        self._waiting.clear()
+        for task in self._calls.values():
+            task.cancel()
+        # Its connections end with the calls; the pool of idle ones needs the event loop.
+        asyncio.get_running_loop().create_task(self._client.aclose())
+
+    def _headers(self) -> dict[str, str]:
+        variable = self._source.token_variable
+        if variable is None:
+            return {}
+        token = os.environ.get(variable, "").strip()
+        if not token:
+            raise EndpointError(
+                f"module {self._module!r}: the frontend has no environment variable {variable} with the token for "
+                f"{self._source.url}; set it in podTemplate, from a Secret"
+            )
+        return {"Authorization": f"Bearer {token}"}
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._calls) < self._source.max_concurrent:
+            sub_id = self._waiting.popleft()
+            if self._caller.is_unneeded(sub_id):
+                self._caller.endpoint_skipped(sub_id)
+                continue
+            task = asyncio.get_running_loop().create_task(self._call(sub_id))
+            self._calls[sub_id] = task
+            # A task that is cancelled before its first step runs no `finally`.
+            task.add_done_callback(partial(self._ended, sub_id))
+
+    async def _call(self, sub_id: int) -> None:
+        try:
+            outputs = await self._answer(self._caller.endpoint_input(sub_id))
+        except UnservedError as error:
+            self._caller.endpoint_failed(sub_id, error)
+        else:
+            self._caller.endpoint_answered(sub_id, outputs)
+
+    def _ended(self, sub_id: int, _task: asyncio.Task[None]) -> None:
+        del self._calls[sub_id]
+        self._fill()
+
+    async def _answer(self, sample: Array) -> Sequence[Array]:
+        """Raises UnservedError."""
+        try:
+            request = request_for(self._source, sample)
+            url = self._source.url.rstrip("/") + request.path
+            status, headers, body = await self._post(url, request.payload.headers, request.payload.body)
+            if status in _REFUSALS:
+                raise self._failure(UnservedReason.OVERLOAD, f"its endpoint refused the call with status {status}")
+            if not httpx.codes.is_success(status):
+                logger.warning("%s answers %d: %s", url, status, ascii(body[:_SHOWN_BYTES].decode(errors="replace")))
+                raise self._failure(UnservedReason.BROKEN, f"its endpoint answered with status {status}")
+            return tensors_of(self._source, headers, body)
+        except AnswerError as error:
+            raise self._failure(UnservedReason.BROKEN, f"the answer of its endpoint cannot be used: {error}") from None
+        except httpx.HTTPError as error:
+            logger.warning("%s cannot be reached: %s", self._source.url, str(error) or type(error).__name__)
+            raise self._failure(UnservedReason.UNAVAILABLE, "its endpoint cannot be reached") from None
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body. Raises AnswerError for too long an answer, and the errors of httpx."""
+        asked = {**headers, "Accept-Encoding": "identity"}
+        async with self._client.stream("POST", url, headers=asked, content=body) as answer:
+            received = bytearray()
+            async for part in answer.aiter_raw():
+                received += part
+                if len(received) > MOST_BYTES:
+                    raise AnswerError(f"it has more than {MOST_BYTES:,} bytes")
+            return answer.status_code, answer.headers, bytes(received)
+
+    def _failure(self, reason: UnservedReason, message: str) -> UnservedError:
+        return UnservedError(reason, f"module {self._module!r} failed: {message}")
