@@ -21,7 +21,9 @@ pytestmark = pytest.mark.apiserver
 def kubectl(control_plane: ControlPlane) -> Iterator[Kubectl]:
     made = Kubectl(control_plane.kubeconfig, "default")
     yield made
-    made("delete", "crd", *(f"{kind}.{GROUP}" for kind in ("gpupools", "inferencesessions", "pipelineplans")))
+    # Without waiting: a busy API server takes minutes to look for objects of a definition, and no test has them.
+    kinds = ("gpupools", "inferencesessions", "pipelineplans")
+    made("delete", "crd", "--wait=false", *(f"{kind}.{GROUP}" for kind in kinds))
 
 
 def spec_of(definition: Json) -> Json:
