@@ -56,6 +56,7 @@ def _is_unbounded(node: Json) -> bool:
 
 
 ENDPOINT = {"url": "http://triton.models.svc:8000", "model": "plates"}
+TEXT = {"shape": [1], "dtype": "BYTES"}
 CALLED = {"name": "crop", "endpoint": ENDPOINT, "input": DETECTOR["input"]}
 BOTH = {**DETECTOR, "function": CROP["function"]}
 CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
@@ -78,7 +79,7 @@ REFUSED = [
     pytest.param(
         SESSION,
         "spec.modules.1",
-        {**CALLED, "endpoint": {**ENDPOINT, "protocol": "OpenAIChat", "outputs": ["text"]}},
+        {**CALLED, "endpoint": {**ENDPOINT, "protocol": "OpenAIChat", "outputs": ["text"]}, "input": TEXT},
         "need protocol OpenInference",
         id="named outputs of OpenAI",
     ),

@@ -63,7 +63,7 @@ class TensorSpec(SpecModel):
     )
     dtype: DType = Field(
         default=DType.FP32,
-        description="Element type. BYTES (texts, encoded files) is for functions and endpoints only.",
+        description="Element type. BYTES (texts, encoded files) is not for models.",
     )
 
 
@@ -180,8 +180,8 @@ class Module(SpecModel):
         ),
         Rule(
             "a module with a model or an endpoint needs input: its tensor's shape and dtype",
-            lambda module: module.function is not None or module.input is not None,
-            "has(self.__function__) || has(self.input)",
+            lambda module: (module.model is None and module.endpoint is None) or module.input is not None,
+            "(!has(self.model) && !has(self.endpoint)) || has(self.input)",
         ),
         Rule(
             "models take numbers, not BYTES; declare BYTES for a function in front of the model",
@@ -189,7 +189,7 @@ class Module(SpecModel):
             "!has(self.model) || !has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES'",
         ),
         Rule(
-            "endpoints of protocol OpenAIChat and OpenAIEmbeddings take one text; set input to shape [1] and dtype BYTES",
+            "endpoints with a protocol of OpenAI take one text; set input to shape [1] and dtype BYTES",
             lambda module: (
                 module.endpoint is None
                 or not module.endpoint.protocol.takes_text

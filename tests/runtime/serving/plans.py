@@ -15,7 +15,7 @@ from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_api.session.endpoint import EndpointSource
-from partita_api.session.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
+from partita_api.session.module import DType, Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
@@ -91,11 +91,11 @@ class Application:
         return replace(self, functions=(*self.functions, Module(name=name, function=source, input=input)))
 
     def endpoint(self, name: str, input: tuple[int, ...] = (2, 2), **fields: Any) -> Self:
-        """A module that another server answers; `fields` are those of the endpoint."""
+        """A module that another server answers, a tensor or a text; `fields` are those of the endpoint."""
         source = EndpointSource.model_validate({"model": name, **fields})
-        return replace(
-            self, functions=(*self.functions, Module(name=name, endpoint=source, input=TensorSpec(shape=input)))
-        )
+        text = TensorSpec(shape=(1,), dtype=DType.BYTES)
+        spec = text if source.protocol.takes_text else TensorSpec(shape=input)
+        return replace(self, functions=(*self.functions, Module(name=name, endpoint=source, input=spec)))
 
     def edge(self, upstream: str, downstream: str, most: int = 1) -> Self:
         made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})

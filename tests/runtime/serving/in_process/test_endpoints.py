@@ -84,6 +84,24 @@ async def test_a_module_downstream_gets_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("protocol", "found", "want"),
+    [
+        pytest.param("OpenAIChat", {"choices": [{"message": {"content": "Ja"}}]}, [[b"Ja"]], id="chat"),
+        pytest.param("OpenAIEmbeddings", {"data": [{"embedding": [1, 2]}]}, [[1, 2]], id="embeddings"),
+    ],
+)
+async def test_a_server_with_openais_api_gets_a_text(protocol: str, found: object, want: object) -> None:
+    answering = complete(json.dumps(found).encode())
+    async with server(answering) as (url, requests), caller(calling(url, protocol=protocol)) as running:
+        payload = encode_request({"only": SAMPLE["only"], "other": np.array([["Noch da?"]])})
+        path = "/v2/models/caller/infer"
+        told = await running.client.post(path, content=payload.body, headers=payload.headers)
+    assert told.status_code == 200, told.text
+    assert decode_answer(told.headers, told.content)["other"].tolist() == want
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize(
     ("answering", "want_status", "want_words"),
     [
         pytest.param(complete(b"secret", status="500 Error"), 500, "answered with status 500", id="server error"),
