@@ -110,7 +110,7 @@ class EpochExecutor:
 
     async def prepare(self) -> None:
         """Load the session's functions. Raises FunctionError or EndpointError for what cannot be used."""
-        self._endpoints = {
+        self._endpoints = self._endpoints or {
             module.name: Endpoint(module.name, module.endpoint, self)
             for module in self.epoch.session.modules
             if module.endpoint is not None
