@@ -114,7 +114,8 @@ def test_explain_shows_all_fields(cluster: Kubectl, kind: CustomResource) -> Non
 def test_explain_shows_descriptions_values_and_defaults(cluster: Kubectl) -> None:
     said = " ".join(cluster("explain", "isess.spec.modules.input.dtype").split())
     assert said.endswith(
-        "FIELD: dtype <string> ENUM: FP32 FP16 INT64 INT32 UINT8 DESCRIPTION: Element type. Default: FP32."
+        "FIELD: dtype <string> ENUM: FP32 FP16 FP64 INT64 INT32 INT16 INT8 UINT64 UINT32 UINT16 UINT8 BOOL BYTES "
+        "DESCRIPTION: Element type. BYTES (texts, encoded files) is not for models. Default: FP32."
     )
 
 

@@ -14,7 +14,7 @@ from partita_runtime.serving.protocol.inference import MODEL_VERSION, PLATFORM, 
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
 
 REFUSALS: Final[Mapping[str, str]] = {
-    "repository": "models are managed by Kubernetes: change the InferenceSession with kubectl apply",
+    "repository": "models are managed by Kubernetes: apply a changed InferenceSession",
     "shared_memory": "shared memory is not supported: send tensors in the request",
     "trace": "traces are a setting of the platform (tracing in the chart), and cannot be changed by clients",
     "logging": "logs are a setting of the platform (logging in the chart), and cannot be changed by clients",
