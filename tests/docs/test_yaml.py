@@ -52,7 +52,11 @@ def test_parts_and_values_are_valid(block: Block) -> None:
             Module.model_validate({"name": "detector", "model": model, "input": {"shape": [3, 224, 224]}})
         case [*modules]:
             for module in modules:
-                model = {} if "function" in module else {"model": {"entrypoint": "traffic.models:detector"}}
+                model = (
+                    {}
+                    if {"function", "endpoint"} & module.keys()
+                    else {"model": {"entrypoint": "traffic.models:detector"}}
+                )
                 Module.model_validate({**model, **module})
         case values:
             jsonschema.validate(values, SCHEMA)
