@@ -47,6 +47,7 @@ ARGUMENTS = {
     "scheduler_throughput": Arguments(quick=()),
     "serving": Arguments(quick=("--quick",)),
     "soak": Arguments(quick=("--minutes", "1")),
+    "size_classes": Arguments(quick=("--quick",)),
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
     "time_to_ready": Arguments(quick=("--quick",)),
     "subclusters": Arguments(quick=("--seconds", "2", "--seeds", "1")),

@@ -183,6 +183,14 @@ class SessionBuilder:
     def model(self, name: str) -> Self:
         return self._with_module(Module(name=name, model=source(name), input=INPUT))
 
+    def sized(self, name: str, shares: Mapping[int, str | None], padding: str | None = None) -> Self:
+        """A model whose input varies in its last dimension: its size classes, with their shares if they have any."""
+        shape = (*INPUT.shape[:-1], max(shares))
+        given = {"shape": shape, "variable_dimension": len(shape) - 1, "padding": padding}
+        sizes = [{"size": size, "share": share} for size, share in shares.items()]
+        fields = {"name": name, "model": source(name), "input": given, "sizes": sizes}
+        return self._with_module(Module.model_validate(fields))
+
     def function(self, name: str, max_millis: int = 0) -> Self:
         entrypoint = f"tests.models:{name.replace('-', '_')}"
         return self._with_module(

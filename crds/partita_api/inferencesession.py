@@ -16,8 +16,9 @@ from partita_api.session.clients import Clients
 from partita_api.session.execution import Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.frontend import Frontend
-from partita_api.session.module import Edge, Module, ModuleName
+from partita_api.session.module import MAX_NAME, Edge, Module, ModuleName
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
+from partita_api.session.sizes import size_class_rules
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -245,6 +246,7 @@ class InferenceSessionSpec(SpecModel):
             "self.modules.exists(m, has(m.model))",
         ),
         NEEDS_GRPC,
+        *size_class_rules(MAX_MODULES, MAX_NAME),
         Rule(
             "podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray; remove "
             "podTemplate, or set engine.type KubeRay and no engine.cluster",

@@ -88,6 +88,11 @@ class TransitionRule:
     """The same in CEL, with `oldSelf` for the old state."""
 
 
+def is_unset(value: object) -> bool:
+    """For `exclude_if` of later fields: documents without them, and the digests of these, stay what they were."""
+    return value is None
+
+
 class SpecModel(BaseModel):
     """A part of a resource's desired state: immutable, camelCase in YAML, unknown fields refused."""
 

@@ -1,10 +1,13 @@
-"""The DAG of a session's modules: its cycles, an order, and its longest paths."""
+"""The DAG of a session's modules: its cycles, an order, its longest paths, and the DAG of its size classes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.session.module import Edge
+from partita_api.session.size_classes import SizeClass, size_classes
 
 Time = int | Fraction
 """Microseconds, or another unit of time."""
@@ -17,6 +20,36 @@ class ModulePath:
     time: Time
     """The sum of their latencies."""
     modules: tuple[str, ...]
+
+
+def with_size_classes(spec: InferenceSessionSpec) -> InferenceSessionSpec:
+    """The session as its plans see it: the size classes of each module instead of the module.
+
+    Each class has the module's edges and batching policy; a fan-out into it has its share of the samples. An upstream
+    answer goes to one of the classes only. So a function after several classes of one module is not a join.
+    """
+    if all(module.sizes is None for module in spec.modules):
+        return spec
+    classes = {module.name: size_classes(module) for module in spec.modules}
+    policies = {each.name: policy for name, policy in spec.batching.modules.items() for each in classes.get(name, ())}
+    return spec.model_copy(
+        update={
+            "modules": tuple(each.module for module in spec.modules for each in classes[module.name]),
+            "edges": tuple(
+                _edge(edge, source, target)
+                for edge in spec.edges
+                for source in classes[edge.source]
+                for target in classes[edge.target]
+            ),
+            "batching": spec.batching.model_copy(update={"modules": policies}),
+        }
+    )
+
+
+def _edge(edge: Edge, source: SizeClass, target: SizeClass) -> Edge:
+    mean = Quantity(float(edge.fan_out.mean) * target.share)
+    fan_out = edge.fan_out if target.share == 1 else edge.fan_out.model_copy(update={"mean": mean})
+    return edge.model_copy(update={"source": source.name, "target": target.name, "fan_out": fan_out})
 
 
 def topological_order(spec: InferenceSessionSpec) -> tuple[str, ...]:

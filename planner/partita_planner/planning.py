@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from partita_api.inferencesession import CostModel, ObjectiveType
+from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
@@ -19,8 +19,15 @@ from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
 from partita_planner.strategies.strategy import Strategy, StrategyRefusal
-from partita_planner.subclusters.sharing import in_words, with_shared_gpus
-from partita_planner.task.assembly import assemble
+from partita_planner.subclusters.sharing import (
+    in_words,
+    may_share,
+    objective_allows_sharing,
+    subclusters_of,
+    with_gpus_to_share,
+    with_shared_gpus,
+)
+from partita_planner.task.assembly import assemble, inputs_digest
 from partita_planner.task.fewest_gpus import with_fewest_gpus
 from partita_planner.task.optimum import better
 from partita_planner.task.task import SolveTask, Task, TaskSolution
@@ -111,12 +118,12 @@ def _search(problem: PlanningProblem, deadline: Deadline) -> _Found | Outcome:
     if strategy.holds_baseline:
         solution = better(task, solution, baseline, deadline)
     if isinstance(solution, NothingFound):
-        return _without_solution(task, solution, strategy.solve, deadline)
+        return _by_sharing(task, strategy.name, deadline) or _without_solution(task, solution, strategy.solve, deadline)
     if problem.spec.objective.type is ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS:
         solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
     seconds = clock() - began
     found = assemble(task, solution, strategy.name, seconds)
-    if problem.spec.planner.share_gpus:
+    if may_share(problem.spec):
         found = with_shared_gpus(found, problem)
     if violations := validate(found, problem):
         return _bug(violations)
@@ -138,10 +145,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
             f"planner.strategy {problem.spec.planner.strategy} plans for objective {possible} only, not "
             f"{problem.spec.objective.type}: choose planner.strategy partita, or objective.type {possible}"
         )
-    objective = problem.spec.objective
-    if problem.spec.planner.share_gpus and (
-        objective.type.seeks_throughput or objective.cost_model is not CostModel.ALLOCATED
-    ):
+    if problem.spec.planner.share_gpus and not objective_allows_sharing(problem.spec):
         wrong.append("planner.shareGpus needs objective.type Cost or Power, and objective.costModel Allocated")
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: give a finite rate above 0")
@@ -156,6 +160,28 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
             f"or exclude them by spec.pools"
         )
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
+
+
+def _by_sharing(task: Task, strategy: str, deadline: Deadline) -> Planned | None:
+    """A plan whose models have too few GPUs alone, and enough if they share them; None if there is none.
+
+    Only whole models on whole GPUs share them, so the baseline makes the plan.
+    """
+    problem, began = task.problem, deadline.clock()
+    if not may_share(problem.spec):
+        return None
+    wider = BASELINE.restrict(replace(task, problem=with_gpus_to_share(problem)))
+    solution = BASELINE.solve(wider, deadline.share(BASELINE_SHARE))
+    if isinstance(solution, NothingFound):
+        return None
+    found = with_shared_gpus(assemble(wider, solution, strategy, deadline.clock() - began), problem)
+    found = found.model_copy(update={"inputs_digest": inputs_digest(problem)})
+    if validate(found, problem):
+        return None
+    if problem.current_plan is not None and _stays(problem.current_plan, found, problem):
+        return Planned(problem.current_plan)
+    said = " ".join(["Models that share no accelerators need more than there are.", *subclusters_of(found)])
+    return Planned(found.model_copy(update={"solution": found.solution.model_copy(update={"explanation": said})}))
 
 
 def _without_solution(task: Task, nothing: NothingFound, solve: SolveTask, deadline: Deadline) -> Outcome:

@@ -12,10 +12,12 @@ from typing import Final
 
 from partita_api.gpupool import SharingMode
 from partita_api.inferencesession import CostModel, ObjectiveType
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
 from partita_api.session.execution import CutDType
 from partita_api.session.module import Module
+from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
 
 TOLERANCE: Final = 1e-5
@@ -39,7 +41,7 @@ class _Check:
 
     @property
     def session_modules(self) -> Mapping[str, Module]:
-        return {module.name: module for module in self.problem.spec.modules}
+        return {module.name: module for module in with_size_classes(self.problem.spec).modules}
 
     def structure(self) -> Iterator[str]:
         """Checks that everything the plan refers to exists, and that every pipeline runs the whole model."""
@@ -140,7 +142,8 @@ class _Check:
                     )
         spec = self.problem.spec
         slo = spec.slo.latency_ms * 1000 * (100 - spec.planner.margin_percent) / 100
-        downstream = {name: [e.target for e in spec.edges if e.source == name] for name in budget}
+        edges = with_size_classes(spec).edges
+        downstream = {name: [e.target for e in edges if e.source == name] for name in budget}
 
         def longest(name: str) -> int:
             return budget[name] + max((longest(after) for after in downstream[name]), default=0)
@@ -270,14 +273,14 @@ class _Check:
             yield f"the plan says that its gap is {solution.gap}; value {value:g} and bound {bound:g} say otherwise"
 
     def _calls(self) -> dict[str, float]:
-        """Calls of each module for one request."""
-        edges = self.problem.spec.edges
+        """Calls of each module for one request; of a size class, its share."""
+        edges, modules = self.problem.spec.edges, self.problem.spec.modules
 
         def calls(name: str) -> float:
             inward = [e for e in edges if e.target == name]
             return calls(inward[0].source) * float(inward[0].fan_out.mean) if len(inward) == 1 else 1.0
 
-        return {name: calls(name) for name in self.session_modules}
+        return {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
 
     def _arriving(self, module: ModulePlan) -> float:
         """Samples per second that the module gets: of the problem's rate, or what throughput is planned for."""

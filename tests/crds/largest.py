@@ -54,6 +54,15 @@ def largest_session() -> Json:
     )
 
 
+def most_size_classes() -> Json:
+    """As many size classes as a session may have, with modules that each of their names is compared with."""
+    sizes = [{"size": 1_048_576 - 8 + number, "share": "12.5000%"} for number in range(1, 9)]
+    given = {"shape": [1_048_576] * 8, "dtype": "UINT8", "variableDimension": 7, "padding": "255.000000000"}
+    sized = [{"name": name[-31:], "model": MODEL, "input": given, "sizes": sizes} for name in NAMES[:3]]
+    others = [{"name": name, "model": MODEL, "input": INPUT} for name in NAMES[3:11]]
+    return changed(SESSION, "spec", {**SESSION["spec"], "modules": [*others, *sized], "edges": []})
+
+
 def largest_pool() -> Json:
     """A pool that cuts its GPUs in as many ways as possible, with as many quotas and the largest pod template."""
     gpus = {"count": 1, "slices": {f"{number:032}": 7 for number in range(16)}}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
-from tests.crds import pod_templates
+from tests.crds import pod_templates, sized_modules
 from tests.crds.conftest import ApiServer
 from tests.crds.documents import CROP, DETECTOR, POOL, REMOVED, SESSION, Json, changed
 
@@ -319,6 +319,7 @@ REFUSED = [
         id="a template of pods of a named cluster",
     ),
     *pod_templates.REFUSED,
+    *sized_modules.REFUSED,
 ]
 
 
@@ -382,6 +383,7 @@ def test_keys_of_maps_are_checked_by_pydantic_alone(server: ApiServer) -> None:
         pytest.param(POOL, "spec.bandwidth", "fast", id="bandwidth"),
         pytest.param(POOL, "spec.emulation", {"slowdown": "twice"}, id="slowdown"),
         pytest.param(SESSION, "spec.modules.0.image", {"std": ["a", "1", "1"]}, id="std"),
+        pytest.param(SESSION, "spec.modules.0", sized_modules.padded_with("zero"), id="padding"),
     ],
 )
 def test_rules_say_nothing_about_what_is_no_quantity(server: ApiServer, document: Json, path: str, value: Any) -> None:
@@ -433,6 +435,7 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"
         ),
+        *sized_modules.ACCEPTED,
     ],
 )
 def test_rules_let_pass_what_is_right(server: ApiServer, document: Json, path: str, value: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from tests.crds.conftest import ApiServer
 from tests.crds.documents import PLAN, POOL, REMOVED, SESSION, Json, changed
-from tests.crds.largest import large_plan, largest_pool, largest_session
+from tests.crds.largest import large_plan, largest_pool, largest_session, most_size_classes
 from tests.operator.kubectl import Kubectl
 
 pytestmark = pytest.mark.apiserver
@@ -34,6 +34,7 @@ MODULE = SESSION["spec"]["modules"][0]
 def test_the_largest_manifests_are_within_the_budget_of_rules(server: ApiServer) -> None:
     """The API server ends the evaluation of rules that cost too much, and refuses the manifest."""
     assert server.complaints(largest_session()) == []
+    assert server.complaints(most_size_classes()) == []
     assert server.complaints(largest_pool()) == []
 
 

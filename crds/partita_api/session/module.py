@@ -6,19 +6,23 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from partita_api.fields.arguments import BOUNDS, Arguments
+from partita_api.fields.number import SignedNumber
 from partita_api.fields.quantity import Quantity, cel_comparison
-from partita_api.meta import NAME_PATTERN, Rule, SpecModel
+from partita_api.meta import NAME_PATTERN, Rule, SpecModel, is_unset
 from partita_api.session.endpoint import EndpointSource
+from partita_api.session.sizes import PADDING_IS_AN_ELEMENT, SIZE_RULES, Size
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 
 # Parts of CEL rules.
 _TAKES_IMAGES: Final = "(has(self.input) && size(self.input.shape) == 3)"
-_CHANNELS: Final = "self.input.shape[has(self.image.layout) && self.image.layout == 'HWC' ? 2 : 0]"
+_CHANNEL: Final = "(has(self.image.layout) && self.image.layout == 'HWC' ? 2 : 0)"
+_CHANNELS: Final = f"self.input.shape[{_CHANNEL}]"
 _MEANS: Final = "(has(self.image.mean) ? size(self.image.mean) : 0)"
 _STDS: Final = "(has(self.image.std) ? size(self.image.std) : 0)"
 
-ModuleName = Annotated[str, Field(min_length=1, max_length=40, pattern=NAME_PATTERN)]
+MAX_NAME: Final = 40
+ModuleName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
 
 
 class DType(StrEnum):
@@ -56,6 +60,17 @@ class TensorSpec(SpecModel):
             f"!has(self.dtype) || self.dtype != 'BYTES' || "
             f"(size(self.shape) == 1 && self.shape[0] <= {MAX_BYTES_ELEMENTS})",
         ),
+        Rule(
+            "variableDimension must be the index of a dimension of shape, which counts from 0",
+            lambda tensor: tensor.variable_dimension is None or tensor.variable_dimension < len(tensor.shape),
+            "!has(self.variableDimension) || self.variableDimension < size(self.shape)",
+        ),
+        Rule(
+            "padding fills up samples of variable size, and needs variableDimension",
+            lambda tensor: tensor.padding is None or tensor.variable_dimension is not None,
+            "!has(self.padding) || has(self.variableDimension)",
+        ),
+        PADDING_IS_AN_ELEMENT,
     )
 
     shape: tuple[Annotated[int, Field(ge=1, le=1_048_576)], ...] = Field(
@@ -64,6 +79,19 @@ class TensorSpec(SpecModel):
     dtype: DType = Field(
         default=DType.FP32,
         description="Element type. BYTES (texts, encoded files) is not for models.",
+    )
+    variable_dimension: int | None = Field(
+        default=None,
+        ge=0,
+        le=7,
+        exclude_if=is_unset,
+        description="Index of the dimension of shape that may be smaller in a sample, such as 2 for images [3, 48, "
+        "1280] of any width up to 1280. A model then needs sizes.",
+    )
+    padding: SignedNumber | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="The value that fills up samples that are smaller than their size class. Default: 0.",
     )
 
 
@@ -92,7 +120,7 @@ class ImageInput(SpecModel):
     fit: ImageFit = Field(
         default=ImageFit.STRETCH,
         description="Stretch: the whole image, with changed proportions. Crop: the largest part in the middle "
-        "that fits.",
+        "that fits. With input.variableDimension, proportions stay up to the largest size.",
     )
     mean: tuple[Quantity, ...] = Field(
         default=(),
@@ -105,6 +133,11 @@ class ImageInput(SpecModel):
         max_length=3,
         description="Standard deviation: each channel is divided by it after the subtraction. Not for UINT8.",
     )
+
+    @property
+    def channel_dimension(self) -> int:
+        """The index of the tensor's dimension that is the channels."""
+        return 0 if self.layout is ImageLayout.CHW else 2
 
 
 class ModelSource(SpecModel):
@@ -239,6 +272,17 @@ class Module(SpecModel):
             lambda module: module.image is None or all(number.value > 0 for number in module.image.std),
             f"!has(self.image) || !has(self.image.std) || self.image.std.all(s, {cel_comparison('s', '>', '0')})",
         ),
+        *SIZE_RULES,
+        Rule(
+            "of an image, the width or the height may vary; correct input.variableDimension or image.layout",
+            lambda module: (
+                module.image is None
+                or not module.takes_images
+                or module.input.variable_dimension != module.image.channel_dimension
+            ),
+            f"!has(self.image) || !{_TAKES_IMAGES} || !has(self.input.variableDimension) || "
+            f"self.input.variableDimension != {_CHANNEL}",
+        ),
     )
 
     name: ModuleName = Field(description="Name of the module, unique in the session.")
@@ -250,6 +294,14 @@ class Module(SpecModel):
     input: TensorSpec | None = Field(default=None, description="The tensor that one sample of the model's input is.")
     image: ImageInput | None = Field(
         default=None, description="Clients may send JPEG and PNG images as the input, which become tensors like this."
+    )
+    sizes: tuple[Size, ...] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=8,
+        exclude_if=is_unset,
+        description="The size classes of a model whose input has a variableDimension: a sample is padded to the "
+        "smallest one that it fits into. Each class has batches, a profile and replicas of its own.",
     )
 
     @property
@@ -268,7 +320,7 @@ class Module(SpecModel):
         """Channels of the image that becomes the input tensor; None if clients may not send images."""
         if self.image is None or self.input is None or len(self.input.shape) != 3:
             return None
-        return self.input.shape[0 if self.image.layout is ImageLayout.CHW else 2]
+        return self.input.shape[self.image.channel_dimension]
 
 
 class FanOut(SpecModel):

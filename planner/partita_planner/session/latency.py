@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.module_graph import ModulePath, Time, longest_paths, topological_order
+from partita_api.module_graph import ModulePath, Time, longest_paths, topological_order, with_size_classes
 
 SECOND = 1_000_000
 
@@ -72,7 +72,8 @@ class LatencyGraph:
 
 
 def latency_graph(spec: InferenceSessionSpec) -> LatencyGraph:
-    """The DAG of a session, with its SLO less `planner.margin_percent`."""
+    """The DAG of a session's size classes, with its SLO less `planner.margin_percent`."""
+    spec = with_size_classes(spec)
     return LatencyGraph(
         order=topological_order(spec),
         edges=tuple((e.source, e.target) for e in spec.edges),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.module_graph import find_cycle, longest_paths, topological_order
+from partita_api.session.size_classes import size_classes
 
 
 def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
@@ -19,16 +20,17 @@ def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
 
 
 def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
-    """Calls per second of each module when `rate` requests per second arrive.
+    """Calls per second of each module when `rate` requests per second arrive; of each size class, its share of them.
 
     A module with one upstream module has the upstream rate times the edge's mean fan-out. Roots run once for each
     request. So do joins: they wait for all modules upstream.
     """
+    classes = {module.name: size_classes(module) for module in spec.modules}
     rates: dict[str, float] = {}
     for name in topological_order(spec):
         inward = [rates[e.source] * float(e.fan_out.mean) for e in spec.edges if e.target == name]
         rates[name] = inward[0] if len(inward) == 1 else rate
-    return rates
+    return {each.name: whole * each.share for name, whole in rates.items() for each in classes[name]}
 
 
 def _module_problems(spec: InferenceSessionSpec) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
 from partita_api.session.module import Module
@@ -76,7 +77,7 @@ def offline_problem(
         ),
         profiles={
             (module.name, pool.metadata.name): profile
-            for module in session.spec.modules
+            for module in with_size_classes(session.spec).modules
             for pool in usable
             if (profile := _profile_of(module, pool.metadata.name, session, profiles)) is not None
         },

@@ -1,17 +1,20 @@
 """Reduces the GPUs of a plan by sharing partly idle GPUs: sub-clusters (Symphony, section 4.4).
 
 Whole models on whole GPUs of one pool are grouped if this saves GPUs, if they fit the memory, and if each model's
-budget includes a batch of another model that has just begun.
+budget includes a batch of another model that has just begun. With `planner.shareGpus` all models may be in one group,
+else only the size classes of one module.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
+from itertools import product
 from math import ceil, inf
 
-from partita_api.inferencesession import ObjectiveType
+from partita_api.inferencesession import CostModel, InferenceSessionSpec, ObjectiveType
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
 from partita_api.profile import Profile
+from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
 from partita_planner.session.latency import SECOND, collection_micros
 from partita_planner.session.session_graph import module_rates
@@ -65,12 +68,29 @@ class _Group:
         return sum(member.stage.replicas for member in self.members) - self.gpus
 
 
+def objective_allows_sharing(spec: InferenceSessionSpec) -> bool:
+    """Whether fewer GPUs make a better plan: the objective counts allocated GPUs."""
+    return not spec.objective.type.seeks_throughput and spec.objective.cost_model is CostModel.ALLOCATED
+
+
+def may_share(spec: InferenceSessionSpec) -> bool:
+    """Whether models of a plan for the session may share GPUs."""
+    sized = any(module.sizes is not None for module in spec.modules)
+    return objective_allows_sharing(spec) and (spec.planner.share_gpus or sized)
+
+
+def with_gpus_to_share(problem: PlanningProblem) -> PlanningProblem:
+    """The same problem with so many more GPUs that each model has its own, before models share GPUs."""
+    models = sum(len(size_classes(module)) for module in problem.spec.modules if module.model is not None)
+    return problem.with_gpus({pool.name: pool.gpus + models - 1 for pool in problem.pools if pool.gpus})
+
+
 def with_shared_gpus(plan: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSpec:
     """`plan` with sub-clusters where they save GPUs; its objective is the price of allocated vGPUs."""
     members = list(_members(plan, problem))
     groups: list[tuple[Pool, _Group]] = []
-    for pool in sorted(problem.pools, key=lambda pool: pool.name):
-        here = [member for member in members if member.stage.pool == pool.name]
+    for pool, family in product(sorted(problem.pools, key=lambda pool: pool.name), _families(problem.spec)):
+        here = [member for member in members if member.stage.pool == pool.name and member.module.name in family]
         left = sorted(here, key=lambda m: (-min(option.load for option in m.options), m.module.name))
         while left:
             group = _best_group(left, pool)
@@ -86,6 +106,12 @@ def with_shared_gpus(plan: PipelinePlanSpec, problem: PlanningProblem) -> Pipeli
     }
     modules = tuple(placed.get(module.name, module) for module in plan.modules)
     return _priced(plan, modules, groups, problem)
+
+
+def _families(spec: InferenceSessionSpec) -> list[frozenset[str]]:
+    """The models that may share GPUs with each other."""
+    families = [frozenset(each.name for each in size_classes(module)) for module in spec.modules]
+    return [frozenset().union(*families)] if spec.planner.share_gpus else families
 
 
 def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Member]:
@@ -196,17 +222,21 @@ def _priced(
 
 
 def in_words(plan: PipelinePlanSpec) -> str:
-    """A sentence for each sub-cluster; empty if the plan has none."""
+    """The beginning of an explanation: the sub-clusters, and their gain; empty if the plan has none."""
+    value = f"The plan's value is {float(plan.solution.value):.6g} with sub-clusters; without them:"
+    return " ".join([*said, value]) if (said := subclusters_of(plan)) else ""
+
+
+def subclusters_of(plan: PipelinePlanSpec) -> list[str]:
+    """A sentence for each sub-cluster."""
     groups: dict[str, tuple[Stage, list[str]]] = {}
     for module, _, _, stage in plan.stages():
         if stage.subcluster is not None:
             groups.setdefault(stage.subcluster, (stage, []))[1].append(module.name)
-    said = [
+    return [
         f"{', '.join(names)} share {stage.replicas} accelerators of {stage.pool} (sub-cluster {name})."
         for name, (stage, names) in groups.items()
     ]
-    value = f"The plan's value is {float(plan.solution.value):.6g} with sub-clusters; without them:"
-    return " ".join([*said, value]) if said else ""
 
 
 def _busier(group: _Group) -> float:

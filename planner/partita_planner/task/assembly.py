@@ -5,6 +5,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from partita_api.digests import digest
 from partita_api.fields.quantity import Quantity
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import (
     BlockRange,
     Costs,
@@ -58,7 +59,7 @@ def assemble(
                     _pipeline(f"p{i}", deployment) for i, deployment in enumerate(deployments.get(module.name, ()))
                 ),
             )
-            for module in problem.spec.modules
+            for module in with_size_classes(problem.spec).modules
         ),
         cost=_costs(task, solution),
         throughput=quantity(served, ROUND_FLOOR),

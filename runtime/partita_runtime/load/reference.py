@@ -9,6 +9,7 @@ import torch
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.module import ModelSource
+from partita_api.session.size_classes import size_classes
 from partita_runtime.execution.executor import Array
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.source import load_model, resolve_entrypoint
@@ -37,9 +38,11 @@ class WholeModels:
             )
         self._session = session
         self._interface = Interface("", session, {})
+        whole = {m.name: partial(_forward, _whole(m.model)) for m in session.modules if m.model is not None}
         self.models: Mapping[str, Forward] = {
-            m.name: partial(_forward, _whole(m.model)) for m in session.modules if m.model is not None
+            each.name: whole[m.name] for m in session.modules if m.name in whole for each in size_classes(m)
         }
+        """By name; of a model with size classes, by the names of these."""
         self._functions = {
             m.name: (resolve_entrypoint(m.function.entrypoint), m.function.kwargs)
             for m in session.modules
@@ -56,8 +59,8 @@ class WholeModels:
         sample = SampleTensors(self._interface, request)
 
         def run(sub: SubRequest) -> dict[str, int]:
-            if sub.module in models:
-                return sample.model_answered(sub, models[sub.module](sample.model_input(sub)))
+            if sub.module not in self._functions:
+                return sample.model_answered(sub, models[sample.served_by(sub)](sample.model_input(sub)))
             function, kwargs = self._functions[sub.module]
             answer = function(sample.request, sample.function_upstream(sub), **kwargs)
             return sample.function_answered(sub, answer_arrays(answer))

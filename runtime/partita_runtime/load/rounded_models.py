@@ -12,6 +12,7 @@ from itertools import pairwise, product
 import torch
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.session.module import Module
 from partita_runtime.execution.executor import Array
@@ -49,12 +50,12 @@ class RoundedModels:
 
     def __init__(self, session: InferenceSessionSpec, plans: Iterable[PipelinePlanSpec]) -> None:
         """Load and cut the models that a plan cuts. Raises ModelError."""
-        self._session = session
+        self._session = with_size_classes(session)
         self._whole = WholeModels(session)
         self._cuts = cuts_of(plans)
         self._partitioned = {
             module.name: partition_source(module.model, module.input, session.planner.blocks)
-            for module in session.modules
+            for module in self._session.modules
             if module.model is not None and module.input is not None and any(self._cuts.get(module.name, ()))
         }
 

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from partita_api.inferencesession import BatchingPolicy, InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.module_graph import longest_after
+from partita_api.module_graph import longest_after, with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
 from partita_api.session.execution import CutDType
@@ -134,6 +134,7 @@ def scheduling_plan(
 
     Raises KeyError naming the (module, pool) whose profile is missing.
     """
+    session = with_size_classes(session)
     downstream = longest_after(session, {module.name: module.budget_micros for module in plan.modules})
     return SchedulingPlan(
         name=name,

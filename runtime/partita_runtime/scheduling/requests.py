@@ -4,12 +4,13 @@ Pure state, used by the live frontend and by the simulator. The driver runs the 
 scheduling core, functions and endpoints itself) and reports how they ended; payloads are kept elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.module_graph import longest_after
+from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.plan import SchedulingPlan
 
 
@@ -88,7 +89,7 @@ class RequestGraph:
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
     once, when everything upstream is answered, even if there was nothing to answer. A request fails with its first
-    failed sub-request.
+    failed sub-request. Modules are those of the session: the size class that serves a sample changes nothing here.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
@@ -262,7 +263,8 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
 
 def _downstream(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
     """For each module, including functions and endpoints, the longest sum of budgets after it (microseconds)."""
-    return longest_after(session, _reserved(session) | {module.name: module.budget_micros for module in plan.modules})
+    budgets = {module.name: module.budget_micros for module in plan.modules}
+    return longest_after(session, _reserved(session) | _of_modules(session, budgets, max))
 
 
 def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
@@ -271,8 +273,18 @@ def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int
         module.name: min((sum(s.latency_micros[0] for s in p.stages) for p in module.pipelines), default=0)
         for module in plan.modules
     }
-    own = _reserved(session) | alone
+    own = _reserved(session) | _of_modules(session, alone, min)
     return {name: own.get(name, 0) + after for name, after in longest_after(session, own).items()}
+
+
+def _of_modules(
+    session: InferenceSessionSpec, times: Mapping[str, int], choose: Callable[[Iterable[int]], int]
+) -> dict[str, int]:
+    """The times of the plan's modules by the session's modules; `choose` makes one of those of several size classes."""
+    known = {module.name: [each.name for each in size_classes(module)] for module in session.modules}
+    return {
+        name: choose(times[each] for each in classes) for name, classes in known.items() if times.keys() >= {*classes}
+    }
 
 
 def _reserved(session: InferenceSessionSpec) -> dict[str, int]:

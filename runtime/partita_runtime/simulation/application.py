@@ -1,10 +1,15 @@
 """The simulated application: its requests, their sub-requests, and what is not a model."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.session.module import Module
+from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -20,6 +25,7 @@ class SimulatedApplication:
     """Requests of one session, each with one sample for every root module; functions take their full `maxMillis`.
 
     An answer spawns a binomially distributed number of sub-requests on an edge, with the mean and the max of the edge.
+    Each one for a module with size classes is of a random class, by the shares of these.
     """
 
     def __init__(
@@ -39,6 +45,9 @@ class SimulatedApplication:
         targets = {edge.target for edge in session.edges}
         self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
         self._fan_outs = _fan_outs(session)
+        self._classes = {m.name: _SizeMix.of(m) for m in session.modules if m.sizes is not None}
+        self._modules = {name: module for module, mix in self._classes.items() for name in mix.names}
+        """The modules of size classes."""
         self._next_request = 0
         self._ends: dict[int, Ended] = {}
         self.tally = Tally()
@@ -61,7 +70,7 @@ class SimulatedApplication:
         """All sub-requests of a batch are answered."""
         self.tally.count_batch(dispatch)
         for sub_id in dispatch.request_ids:
-            self._completed(sub_id, dispatch.module)
+            self._completed(sub_id, self._modules.get(dispatch.module, dispatch.module))
 
     def dropped(self, drop: Drop) -> None:
         """A sub-request is dropped: its request fails, and its other sub-requests are cancelled."""
@@ -84,9 +93,14 @@ class SimulatedApplication:
         for sub in subs:
             micros = self._reserved.get(sub.module)
             if micros is None:
-                self._core.arrive(sub.sub_id, sub.module, sub.deadline, self._clock.now)
+                self._core.arrive(sub.sub_id, self._served_by(sub.module), sub.deadline, self._clock.now)
             else:
                 self._clock.at(self._clock.now + micros, self._completed, sub.sub_id, sub.module)
+
+    def _served_by(self, module: str) -> str:
+        """The module of the plan that one sample is for."""
+        mix = self._classes.get(module)
+        return module if mix is None else mix.names[mix.draw(self._generator)]
 
     def _completed(self, sub_id: int, module: str) -> None:
         request_id = self._graph.request_of(sub_id)
@@ -101,6 +115,24 @@ class SimulatedApplication:
         if outcome is not None:
             self._tried_again(request_id, None)
             self.tally.answered(self._clock.now - outcome.deadline + self._slo, self._slo)
+
+
+@dataclass(frozen=True)
+class _SizeMix:
+    """The size classes of a module, and how often samples are of each."""
+
+    names: tuple[str, ...]
+    up_to: NDArray[np.float64]
+    """The share of samples that are of each class or a smaller one."""
+
+    @classmethod
+    def of(cls, module: Module) -> Self:
+        classes = size_classes(module)
+        return cls(tuple(each.name for each in classes), np.cumsum([each.share for each in classes]))
+
+    def draw(self, generator: np.random.Generator) -> int:
+        """The number of a random sample's class."""
+        return min(int(np.searchsorted(self.up_to, generator.random(), side="right")), len(self.names) - 1)
 
 
 def _fan_outs(session: InferenceSessionSpec) -> dict[str, dict[str, tuple[int, float]]]:

@@ -90,3 +90,32 @@ def diamond() -> InferenceSessionSpec:
 
 def test_rates_multiply_along_edges_and_a_join_runs_once_a_request() -> None:
     assert module_rates(diamond(), 10) == {"detect": 10, "car": 15, "face": 5, "join": 10, "tail": 20}
+
+
+@pytest.mark.parametrize(
+    ("built", "want"),
+    [
+        pytest.param(
+            session("s").sized("read", {8: "80%", 32: "20%"}), {"read-s8": 8, "read-s32": 2}, id="classes of a root"
+        ),
+        pytest.param(
+            session("s").model("find").sized("read", {8: "75%", 32: "25%"}).edge("find", "read", mean="6"),
+            {"find": 10, "read-s8": 45, "read-s32": 15},
+            id="classes of a fan-out",
+        ),
+        pytest.param(
+            session("s").sized("read", {8: None, 32: None}).model("name").edge("read", "name", mean="2"),
+            {"read-s8": 5, "read-s32": 5, "name": 20},
+            id="a model after classes gets the answers of all",
+        ),
+        pytest.param(
+            session("s").sized("read", {8: None, 32: None}).function("f").edge("read", "f").model("m").edge("f", "m"),
+            {"read-s8": 5, "read-s32": 5, "f": 10, "m": 10},
+            id="a function after classes runs for each answer, and is no join",
+        ),
+    ],
+)
+def test_size_classes_get_their_shares_of_the_samples(built: SessionBuilder, want: dict[str, float]) -> None:
+    spec = built.build().spec
+    assert session_problems(spec) == ()
+    assert module_rates(spec, 10) == pytest.approx(want)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import PoolBuilder, pool, problem, profile, session
 from tests.planner.problems.planned import planned, refused
 
+from partita_api.inferencesession import Objective, ObjectiveType
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.problem import PlanningProblem
 from partita_planner.validation import validate
@@ -101,3 +102,46 @@ def test_sharing_never_costs_more(rate: int, slo: int, models: str) -> None:
     shared = planned(asked(rate, slo, on, models))
     assert float(shared.solution.bound) <= float(shared.solution.value) <= float(alone.solution.value)
     assert shared.gpus()["fast"] <= alone.gpus()["fast"]
+
+
+def sized(gpus: int, rate: int = 100, **settings: Any) -> PlanningProblem:
+    """A model with three size classes behind a detector; each model takes 4 ms a sample, times its size / 16."""
+    built = session("s").slo(400).rate(rate).model("find").sized("read", {16: "60%", 32: "30%", 64: "10%"})
+    built = built.edge("find", "read").planner(max_batch_size=2, **settings)
+    sizes = {"find": 16, "read-s16": 16, "read-s32": 32, "read-s64": 64}
+    profiles = [profile(name).batches(1, 2).linear(size * 250, 0) for name, size in sizes.items()]
+    return problem(built, [pool("fast").gpus(gpus)], profiles)
+
+
+def test_the_size_classes_of_a_module_share_gpus_without_the_setting() -> None:
+    plan = planned(sized(gpus=8))
+    shared = {f"read-s{size}": ("shared-0", 1) for size in (16, 32, 64)}
+    assert subclusters(plan) == {"find": (None, 1), **shared}
+    assert [str(module.rate) for module in plan.modules] == ["100", "60", "30", "10"]
+
+
+def test_with_the_setting_they_share_with_other_models_too() -> None:
+    plan = planned(sized(gpus=8, rate=50, share_gpus=True))
+    assert subclusters(plan) == dict.fromkeys(("find", "read-s16", "read-s32", "read-s64"), ("shared-0", 1))
+
+
+@pytest.mark.parametrize("gpus", [2, 3])
+def test_size_classes_need_no_gpu_each(gpus: int) -> None:
+    """Without sharing they and the detector need four."""
+    asked_for = sized(gpus)
+    plan = planned(asked_for)
+    assert plan.gpus() == {"fast": 2}
+    assert "read-s16, read-s32, read-s64 share 1 accelerators of fast" in plan.solution.explanation
+    assert planned(replace(asked_for, current_plan=plan)) == plan
+
+
+def test_too_few_gpus_for_sharing_are_too_few() -> None:
+    assert "Add accelerators" in refused(sized(gpus=1)).message
+
+
+def test_size_classes_have_their_own_gpus_where_throughput_counts() -> None:
+    """Sub-clusters would save no cost then."""
+    built = sized(gpus=8)
+    objective = Objective(type=ObjectiveType.THROUGHPUT)
+    plan = planned(replace(built, spec=built.spec.model_copy(update={"objective": objective})))
+    assert {name for name, _ in subclusters(plan).values()} == {None}

@@ -116,6 +116,22 @@ def test_join_runs_once_when_everything_upstream_is_answered() -> None:
     assert modules_of(list(outcome.results)) == ["merge"]
 
 
+def test_a_module_with_size_classes_is_one_module_with_the_longest_of_their_budgets() -> None:
+    built = session("s").function("crop", max_millis=5).sized("read", {8: None, 32: None}).function("name", 2)
+    built = built.edge("crop", "read", mean="2", most=4).edge("read", "name")
+    small = module("read-s8", budget_micros=10_000).pipeline(2, stage("gpu", alpha=1_000, beta=0))
+    large = module("read-s32", budget_micros=30_000).pipeline(2, stage("gpu", alpha=4_000, beta=0))
+    graph = RequestGraph(built.build().spec, plan_of(small, large))
+
+    (crop,) = graph.start(0, DEADLINE, {"crop": 1})
+    assert crop.deadline == DEADLINE - 32_000
+    assert not graph.cannot_be_in_time(crop.sub_id, DEADLINE - 5_000 - 1_000 - 2_000), "its samples may be small"
+    first, second = graph.completed(crop.sub_id, {"read": 2})
+    assert modules_of([first, second]) == ["read", "read"]
+    assert modules_of(graph.completed(second.sub_id)) == ["name"], "no join: it runs for each answer"
+    assert modules_of(graph.completed(first.sub_id)) == ["name"]
+
+
 def test_join_runs_even_without_answers() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})

@@ -19,3 +19,18 @@ def convolutional(seed: int = 0) -> nn.Module:
             nn.Flatten(),
             nn.Linear(256, 10),
         ).eval()
+
+
+def columns(seed: int = 0) -> nn.Module:
+    """[batch, 2, width] to [batch, 1, width], for any width: a column's answer depends on the columns beside it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv1d(2, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(4, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(4, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv1d(4, 1, 1),
+        ).eval()

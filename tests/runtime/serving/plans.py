@@ -43,6 +43,38 @@ class Model:
     image: ImageInput | None = None
     memory: tuple[int, int] | None = None
     """Bytes of a block's weights, and of its activations for one sample."""
+    sizes: tuple[int, ...] = ()
+    """Its size classes, if its input varies in the last dimension. In `outputs`, -k is the k-th part of the size."""
+    padding: str | None = None
+    """What samples are filled up with, if not 0."""
+
+    @property
+    def served(self) -> "tuple[Model, ...]":
+        """What plans have: a model of fixed size for each size class, or the model itself."""
+        return tuple(
+            replace(
+                self,
+                name=f"{self.name}-s{size}",
+                input=(*self.input[:-1], size),
+                outputs=tuple(tuple(size // -n if n < 0 else n for n in shape) for shape in self.outputs),
+                sizes=(),
+            )
+            for size in self.sizes
+        ) or (self,)
+
+    @property
+    def module(self) -> Module:
+        """The module of the session."""
+        variable = {"variable_dimension": len(self.input) - 1, "padding": self.padding} if self.sizes else {}
+        return Module.model_validate(
+            {
+                "name": self.name,
+                "model": self.source or ModelSource(entrypoint=f"tests.models:{self.name}"),
+                "input": {"shape": self.input, **variable},
+                "image": self.image,
+                "sizes": [{"size": size} for size in self.sizes] or None,
+            }
+        )
 
     @property
     def pool(self) -> str:
@@ -118,17 +150,8 @@ class Application:
 
     @property
     def session(self) -> InferenceSession:
-        models = [
-            Module(
-                name=m.name,
-                model=m.source or ModelSource(entrypoint=f"tests.models:{m.name}"),
-                input=TensorSpec(shape=m.input),
-                image=m.image,
-            )
-            for m in self.models
-        ]
         modules = {
-            "modules": (*models, *self.functions),
+            "modules": (*(model.module for model in self.models), *self.functions),
             "edges": self.edges,
             "batching": Batching(policy=self.policy),
         }
@@ -139,6 +162,11 @@ class Application:
             .with_spec(**{**modules, **(self.fields or {})})
             .build()
         )
+
+    @property
+    def served(self) -> tuple[Model, ...]:
+        """The models of the plan."""
+        return tuple(each for model in self.models for each in model.served)
 
     @property
     def pools(self) -> dict[str, GPUPool]:
@@ -152,7 +180,7 @@ class Application:
 
     @property
     def profiles(self) -> dict[tuple[str, str], Profile]:
-        return {(model.name, model.pool): _profile(model, self.slices) for model in self.models}
+        return {(model.name, model.pool): _profile(model, self.slices) for model in self.served}
 
     @property
     def plan(self) -> PipelinePlan:
@@ -171,7 +199,7 @@ class Application:
                         "seconds": "0",
                     },
                     "modules": [
-                        *(self._module_plan(model) for model in self.models),
+                        *(self._module_plan(model) for model in self.served),
                         *({"name": f.name, "rate": "10", "budget_micros": 5000} for f in self.functions),
                     ],
                     "cost": {"allocated_per_hour": "1", "occupancy_per_hour": "1"},
@@ -213,7 +241,7 @@ class Application:
         ]
 
     def _memory(self, name: str, batch_size: int) -> dict[str, int]:
-        (memory,) = [model.memory for model in self.models if model.name == name]
+        (memory,) = [model.memory for model in self.served if model.name == name]
         if memory is None:
             return {}
         return {"static_bytes": BLOCKS * memory[0], "dynamic_bytes": batch_size * memory[1]}

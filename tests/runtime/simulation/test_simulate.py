@@ -55,6 +55,29 @@ def planned(builder: SessionBuilder, **conditions: Any) -> SimulationReport:
     return simulate(built, outcome.plan, asked.profiles, bandwidth, **settings)
 
 
+def test_samples_are_of_size_classes_by_their_shares() -> None:
+    """The detector is called 500 times a second, and each of its answers has three samples."""
+    built = session("s").slo(400).rate(500).model("find").sized("read", {16: "70%", 32: "30%"})
+    built = built.edge("find", "read", mean="3", most=3)
+    sizes = {"find": 16, "read-s16": 16, "read-s32": 32}
+    profiles = [profile(name).linear(100 * size / 16, 1000) for name, size in sizes.items()]
+    asked = problem(built, [pool("fast").gpus(8)], profiles)
+    outcome = plan(asked)
+    assert isinstance(outcome, Planned), outcome
+    spec = built.build()
+    arrivals = arrivals_of(spec.spec.rate)
+    report = simulate(spec, outcome.plan, asked.profiles, {"fast": 1e10}, arrivals=arrivals, seconds=10, seed=1)
+
+    assert report.attainment > 0.99
+    samples = {
+        name.partition("/")[0]: sum(size * count for size, count in sizes.items())
+        for name, sizes in report.batch_sizes.items()
+    }
+    read = samples["read-s16"] + samples["read-s32"]
+    assert read == pytest.approx(3 * samples["find"], rel=0.01)
+    assert samples["read-s16"] / read == pytest.approx(0.7, abs=0.02)
+
+
 def one_model(rate: float, seconds: float = 4, replicas: int = 4, **conditions: Any) -> SimulationReport:
     """l(b) = 1 b + 4 ms in batches of up to 8, with an SLO of 30 ms: at most 2666 requests/s on 4 workers."""
     scheduled = plan_of(module("m").pipeline(8, stage("gpu", replicas=replicas, alpha=1000, beta=4000)))

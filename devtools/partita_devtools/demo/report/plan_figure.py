@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
 from partita_operator.cli.plan_report import pool_and_vgpus
 
@@ -78,6 +79,7 @@ class PlanDiagram:
 
 def plan_diagram(session: InferenceSessionSpec, plan: PipelinePlanSpec, pools: tuple[str, ...]) -> PlanDiagram:
     """The layout of the plan; a pool's place in `pools` is its colour."""
+    session = with_size_classes(session)
     colours = {pool: number for number, pool in enumerate(pools)}
     planned = {module.name: module for module in plan.modules}
     columns = _columns(session)

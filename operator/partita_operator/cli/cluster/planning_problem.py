@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from partita_api.inferencesession import InferenceSession, RateSource
+from partita_api.module_graph import with_size_classes
 from partita_api.profile import Profile
 from partita_operator.reconcile.capacity.accounting import Availability
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -28,7 +29,8 @@ def problem_of(
     pools = [cluster.pools[name] for name in may_use.free]
     declared = offline_problem(pools, session, profiles, may_use.free, may_use.present)
     profiled = {module for module, _ in declared.profiles}
-    if missing := [m.name for m in session.spec.modules if m.model is not None and m.name not in profiled]:
+    models = [module.name for module in with_size_classes(session.spec).modules if module.model is not None]
+    if missing := [name for name in models if name not in profiled]:
         raise click.ClickException(
             f"{session.key} cannot be planned yet: no profile of {', '.join(missing)} is in its namespace; see its "
             "condition Profiled."

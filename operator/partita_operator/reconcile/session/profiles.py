@@ -7,7 +7,7 @@ after a pause. After the first failure of a pair, planning no longer waits for i
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -19,6 +19,7 @@ from partita_api.inferencesession import InferenceSession, ProfilingPhase, Profi
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.profile import ProfileRequest
 from partita_api.session.module import Module
+from partita_api.session.size_classes import size_classes
 from partita_operator.pod_templates.profiled import profiled_pod
 from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.ports import ProfileRun, RunPhase
@@ -75,16 +76,21 @@ def required_profiles(session: InferenceSession, cluster: Cluster, settings: Ope
     """The requests for all pairs of a module and a usable pool."""
     requests: dict[Pair, ProfileRequest] = {}
     without_curve: list[Pair] = []
-    for module in session.spec.modules:
-        if module.model is None:
-            continue
+    for declared, module in _models(session):
         for name, pool in _pools(session, cluster).items():
-            curve = _curve(module.name, pool)
+            curve = _curve((module.name, declared, "*"), pool)
             if curve is None and pool.spec.emulation and pool.spec.emulation.curves:
                 without_curve.append((module.name, name))
             else:
                 requests[module.name, name] = _request(session, module, pool, curve, settings)
     return RequiredProfiles(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
+
+
+def _models(session: InferenceSession) -> Iterator[tuple[str, Module]]:
+    """The size classes of all modules with a model, each with the name of its module."""
+    for module in session.spec.modules:
+        if module.model is not None:
+            yield from ((module.name, each.module) for each in size_classes(module))
 
 
 def _pools(session: InferenceSession, cluster: Cluster) -> dict[str, GPUPool]:
@@ -181,9 +187,10 @@ def _request(
     )
 
 
-def _curve(module: str, pool: GPUPool) -> tuple[int, int] | None:
+def _curve(names: Iterable[str], pool: GPUPool) -> tuple[int, int] | None:
+    """The pool's latency curve of the first of these names that has one."""
     curves = {c.model: c for c in pool.spec.emulation.curves} if pool.spec.emulation else {}
-    curve = curves.get(module) or curves.get("*")
+    curve = next((curves[name] for name in names if name in curves), None)
     return (curve.alpha_micros, curve.beta_micros) if curve else None
 
 
@@ -293,7 +300,7 @@ def _summary(
             missing[pair] = f"{attempts if found.attempt else 'before another attempt'}: {found.message}"
         if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
             retryable.add(pair[0])
-    models = [m.name for m in world.session.spec.modules if m.model]
+    models = [module.name for _, module in _models(world.session)]
     without = tuple(m for m in models if all(m != module for module, _ in (*ready, *running)))
     due = [
         _seconds_left(p, world.settings, now)

@@ -228,6 +228,7 @@ class MetricsReport(WireModel):
     ended: tuple[RequestsEnded, ...] = ()
     cut_off: dict[str, _Count] = {}
     information: dict[str, _Count] = {}
+    size_classes: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
@@ -242,6 +243,7 @@ class SessionMetrics(WireModel):
     requests: dict[Outcome, _Count] = {}
     request_micros: dict[Outcome, Micros] = {}
     information: dict[str, _Count] = {}
+    size_classes: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 

@@ -45,6 +45,7 @@ class MetricsAggregator:
         self._meter.arrived += report.arrived
         self._meter.cut_off.update(report.cut_off)
         self._meter.information.update(report.information)
+        self._meter.size_classes.update(report.size_classes)
         self._meter.held += report.were_held.samples
         self._meter.held_micros += report.were_held.micros
         for ended in report.ended:
@@ -93,6 +94,7 @@ class MetricsAggregator:
             requests=dict(self._meter.requests),
             request_micros=dict(self._meter.request_micros),
             information=dict(self._meter.information),
+            size_classes=dict(self._meter.size_classes),
             were_held=HeldTotals(self._meter.held, self._meter.held_micros),
         )
 

@@ -25,8 +25,8 @@ class MetricsReporter:
         self._meter = meter
         self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
-        self._cut_off = Counter(meter.cut_off)
         self._information = Counter(meter.information)
+        self._cut_off, self._size_classes = Counter(meter.cut_off), Counter(meter.size_classes)
         self._were_held = HeldTotals(meter.held, meter.held_micros)
         self._link = CoordinatorLink(finder, self)
 
@@ -41,6 +41,7 @@ class MetricsReporter:
             requests=Counter(self.measured.requests),
             request_micros=Counter(self.measured.request_micros),
             information=Counter(self.measured.information),
+            size_classes=Counter(self.measured.size_classes),
             held=self.measured.were_held.samples,
             held_micros=self.measured.were_held.micros,
         )
@@ -54,12 +55,13 @@ class MetricsReporter:
             "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
             "cut_off": self._meter.cut_off - self._cut_off,
             "information": self._meter.information - self._information,
+            "size_classes": self._meter.size_classes - self._size_classes,
             "were_held": HeldTotals(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
         if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived
-            self._cut_off = Counter(self._meter.cut_off)
             self._information = Counter(self._meter.information)
+            self._cut_off, self._size_classes = Counter(self._meter.cut_off), Counter(self._meter.size_classes)
             self._were_held = held
             self._ended.clear()
 

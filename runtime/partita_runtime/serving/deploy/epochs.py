@@ -7,6 +7,7 @@ from pydantic import model_validator
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import SpecModel
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
@@ -26,14 +27,15 @@ class Epoch(SpecModel):
     session: InferenceSessionSpec
     plan: SchedulingPlan
     outputs: dict[str, tuple[TensorSpec, ...]] = {}
-    """The output tensors of each model for one sample, if its profile has them."""
+    """The output tensors of each model, or size class, for one sample, if its profile has them."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
         planned = {module.name for module in self.plan.modules}
-        missing = [m.name for m in self.session.modules if m.model is not None and m.name not in planned]
+        models = [module.name for module in with_size_classes(self.session).modules if module.model is not None]
+        missing = [name for name in models if name not in planned]
         if missing:
             raise ValueError(f"plan {self.plan.name!r} does not serve the session's modules {', '.join(missing)}")
         return self

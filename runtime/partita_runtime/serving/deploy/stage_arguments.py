@@ -3,6 +3,7 @@
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
 from partita_runtime.execution.stage_build import Device, StageBuild, batch_latencies, emulated_stage
@@ -58,7 +59,7 @@ def stage_build(
 
     Raises KeyError or ValueError if the profile does not cover the stage.
     """
-    (source,) = [m for m in session.modules if m.name == module]
+    (source,) = [m for m in with_size_classes(session).modules if m.name == module]
     if source.model is None or source.input is None:
         raise ValueError(f"module {module!r} has no model, so it has no stages")
     first, end = stage.blocks.first, stage.blocks.end

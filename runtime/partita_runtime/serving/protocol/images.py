@@ -51,6 +51,8 @@ def image_request(body: Body, interface: Interface) -> InferRequest:
 def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput, max_bytes: int = MAX_IMAGE_BYTES) -> Array:
     """The tensor of a JPEG or PNG image: upright, in colour or grey, depending on the channels of `spec`.
 
+    If a side of `spec` varies, the tensor has the proportions of the image, up to the largest size of that side.
+
     Raises RequestError (400) for data that is not an image, damaged, or takes more than `max_bytes` to decode.
     """
     channels_first = image.layout is ImageLayout.CHW
@@ -59,7 +61,7 @@ def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput, max_bytes: in
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as opened:
             mode, size = "RGB" if channels == 3 else "L", (width, height)
             _check(opened, mode, size, _is_kept_whole(data), max_bytes)
-            pixels = _pixels(opened, mode, size, image.fit)
+            pixels = _pixels(opened, mode, size, _variable_side(spec, channels_first), image.fit)
     except RequestError:
         raise
     except UnidentifiedImageError:
@@ -68,7 +70,7 @@ def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput, max_bytes: in
         raise RequestError(400, _TOO_LARGE) from None
     except Exception as error:  # Pillow raises many kinds
         raise RequestError(400, f"the image of {len(data)} bytes is damaged: {error}") from None
-    values = pixels.reshape(height, width, channels)
+    values = pixels.reshape(*pixels.shape[:2], channels)
     if spec.dtype is not DType.UINT8:
         values = values.astype(np.float32) / 255
         values = values - np.array([float(mean) for mean in image.mean or (0,)], np.float32)
@@ -119,10 +121,24 @@ def _is_kept_whole(data: bytes) -> bool:
     return data[:2] == b"\xff\xd8"  # unclear
 
 
-def _pixels(image: Image.Image, mode: str, size: tuple[int, int], fit: ImageFit) -> Array:
-    """[height, width] or [height, width, 3] bytes."""
+def _variable_side(spec: TensorSpec, channels_first: bool) -> int | None:
+    """Which of width (0) and height (1) varies; None if neither does."""
+    height = 1 if channels_first else 0
+    return None if spec.variable_dimension is None else 1 - (spec.variable_dimension - height)
+
+
+def _in_proportion(given: tuple[int, int], size: tuple[int, int], side: int) -> tuple[int, int]:
+    """`size` with the side that has the proportions of a given image, between 1 and what it is in `size`."""
+    scaled = max(1, min(size[side], round(given[side] * size[1 - side] / given[1 - side])))
+    return (scaled, size[1]) if side == 0 else (size[0], scaled)
+
+
+def _pixels(image: Image.Image, mode: str, size: tuple[int, int], side: int | None, fit: ImageFit) -> Array:
+    """[height, width] or [height, width, 3] bytes; `side` varies (see `_variable_side`)."""
     ImageOps.exif_transpose(image, in_place=True)
     upright = image if image.mode == mode else image.convert(mode)
+    if side is not None:
+        size = _in_proportion(upright.size, size, side)
     if fit is ImageFit.CROP:
         fitted = ImageOps.fit(upright, size, Image.Resampling.BILINEAR)
     else:

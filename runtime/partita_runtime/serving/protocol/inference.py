@@ -10,6 +10,7 @@ import numpy as np
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
+from partita_runtime.serving.protocol.variable_size import described, dimensions, takes
 
 Body = bytes | memoryview
 """The body of a request."""
@@ -43,13 +44,17 @@ class RequestError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+Samples = Array | list[Array]
+"""The samples of one input: [samples, *spec.shape], or one array for each if they differ in size."""
+
+
 class InferRequest(NamedTuple):
     """A checked inference request."""
 
     id: str | None
     samples: int
-    inputs: Mapping[str, Array]
-    """Each of shape [samples, *spec.shape]; views of the request's body."""
+    inputs: Mapping[str, Samples]
+    """By name; views of the request's body. Only images make samples that differ in size."""
     outputs: Mapping[str, bool] | None
     """Names of the requested outputs, and whether each is requested in binary; None for all outputs."""
     binary: bool
@@ -100,7 +105,7 @@ def model_metadata(interface: Interface) -> dict[str, Any]:
         "versions": [MODEL_VERSION],
         "platform": PLATFORM,
         "inputs": [
-            {"name": name, "datatype": spec.dtype.value, "shape": [-1, *spec.shape]}
+            {"name": name, "datatype": spec.dtype.value, "shape": [-1, *described(spec)]}
             for name, spec in interface.inputs.items()
         ],
         "outputs": [{"name": o.name, "datatype": o.datatype, "shape": list(o.shape)} for o in interface.outputs],
@@ -133,8 +138,8 @@ def check_output(name: str, interface: Interface, parameters: Iterable[str]) -> 
 
 def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpec) -> None:
     """Raise RequestError (400) unless datatype and shape are those of `spec`, for 1 to 64 samples."""
-    if datatype != spec.dtype or tuple(shape[1:]) != spec.shape or not 1 <= shape[0] <= MAX_SAMPLES:
-        expected = ", ".join(("n", *map(str, spec.shape)))
+    if datatype != spec.dtype or not takes(spec, shape[1:]) or not 1 <= shape[0] <= MAX_SAMPLES:
+        expected = ", ".join(("n", *dimensions(spec)))
         raise RequestError(
             400,
             f"input {name!r} must be {spec.dtype} [{expected}] with n from 1 to {MAX_SAMPLES}, "

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.session.module import ImageInput, Module, TensorSpec
+from partita_api.session.module import DType, ImageInput, Module, TensorSpec
+from partita_api.session.size_classes import size_classes
+from partita_runtime.serving.protocol.variable_size import SizedInput
 
 MAX_SAMPLES: Final = 64
 """Most samples in one request."""
@@ -19,7 +21,15 @@ class OutputTensor:
     name: str
     datatype: str
     shape: tuple[int, ...]
-    """Its first dimension is -1: the number of rows depends on the request."""
+    """-1 for the first dimension, the number of rows, and for one that differs between the model's size classes."""
+
+
+class SampleOutput(NamedTuple):
+    """One output of a model for one sample."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    """-1 for a dimension that differs between the model's size classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +43,7 @@ class Interface:
     """The session's name, which is the protocol's model name."""
     session: InferenceSessionSpec
     model_outputs: Mapping[str, Sequence[TensorSpec]]
-    """The outputs of each model for one sample, if they are known."""
+    """The outputs of each model, or size class, for one sample, if they are known."""
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
@@ -59,6 +69,23 @@ class Interface:
         return {name if len(takers) > 1 else "input": spec for name, spec in takers}
 
     @cached_property
+    def sized(self) -> Mapping[str, SizedInput]:
+        """The inputs of the modules with size classes, by module."""
+        return {module.name: SizedInput.of(module) for module in self.session.modules if module.sizes is not None}
+
+    def outputs_of(self, model: str) -> tuple[SampleOutput, ...]:
+        """The outputs of a model for one sample; empty if they are not known."""
+        known = [self.model_outputs.get(name, ()) for name in self._served[model]]
+        if len({len(outputs) for outputs in known}) != 1:
+            return ()
+        return tuple(_common(outputs) for outputs in zip(*known, strict=True))
+
+    @cached_property
+    def _served(self) -> Mapping[str, tuple[str, ...]]:
+        """The modules of plans that serve each module: its size classes, or itself."""
+        return {module.name: tuple(each.name for each in size_classes(module)) for module in self.session.modules}
+
+    @cached_property
     def images(self) -> Mapping[str, ImageInput]:
         """How JPEG and PNG images become inputs, by the tensor's name, for inputs that accept images."""
         declared = {self.input_name(root.name): root.image for root in self.roots}
@@ -73,10 +100,11 @@ class Interface:
         """The tensors of an answer that are known in advance. Those of functions are not."""
         known: list[OutputTensor] = []
         for sink in self.sinks:
-            specs = self.model_outputs.get(sink.name, ())
-            names = output_names(sink.name, len(specs))
+            outputs = self.outputs_of(sink.name)
+            names = output_names(sink.name, len(outputs))
             known += [
-                OutputTensor(name, spec.dtype.value, (-1, *spec.shape)) for name, spec in zip(names, specs, strict=True)
+                OutputTensor(name, output.dtype.value, (-1, *output.shape))
+                for name, output in zip(names, outputs, strict=True)
             ]
             if sink.name in self.indexed:
                 known.append(OutputTensor(index_name(sink.name), "INT64", (-1,)))
@@ -90,7 +118,7 @@ class Interface:
     def may_give(self, output: str) -> bool:
         """Whether an answer can have a tensor of this name."""
         names = [tensor.name for tensor in self.outputs]
-        unknown = [sink.name for sink in self.sinks if not self.model_outputs.get(sink.name)]
+        unknown = [sink.name for sink in self.sinks if not self.outputs_of(sink.name)]
         return output in names or any(output == name or output.startswith(f"{name}.") for name in unknown)
 
     def _one_row(self, name: str) -> bool:
@@ -101,6 +129,12 @@ class Interface:
         if len(upstreams) > 1 or not self._one_row(upstreams[0].source):
             return False
         return is_function or (self.modules[upstreams[0].source].function is None and upstreams[0].fan_out.max == 1)
+
+
+def _common(outputs: Sequence[TensorSpec]) -> SampleOutput:
+    """One output of several size classes."""
+    sizes = zip(*(output.shape for output in outputs), strict=False)
+    return SampleOutput(outputs[0].dtype, tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes))
 
 
 def output_names(module: str, count: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from partita_api.session.module import TensorSpec
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import MAX_ID, MODEL_VERSION, server_metadata
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface, OutputTensor
@@ -16,6 +17,7 @@ from partita_runtime.serving.protocol.openapi_parts import (
     ref,
 )
 from partita_runtime.serving.protocol.openapi_triton import triton_paths, triton_schemas
+from partita_runtime.serving.protocol.variable_size import dimensions
 
 _BYTES: Final[Json] = {"schema": {"type": "string", "format": "binary"}}
 _ELEMENTS: Final[Json] = {"type": "array", "description": "Elements in row-major order, flat or nested.", "items": {}}
@@ -136,8 +138,8 @@ def _input(name: str, interface: Interface) -> Json:
         datatype={"enum": datatypes},
         shape={
             "type": "array",
-            "description": f"[n, {', '.join(map(str, spec.shape))}]; n is the number of samples.",
-            "prefixItems": [samples, *({"const": size} for size in spec.shape)],
+            "description": f"[n, {', '.join(dimensions(spec))}]; n is the number of samples.",
+            "prefixItems": [samples, *(_size(spec, number) for number in range(len(spec.shape)))],
             "minItems": 1,
             "maxItems": 1 + len(spec.shape),
         },
@@ -146,13 +148,20 @@ def _input(name: str, interface: Interface) -> Json:
     )
 
 
+def _size(spec: TensorSpec, dimension: int) -> Json:
+    size = spec.shape[dimension]
+    varies = dimension == spec.variable_dimension
+    return {"type": "integer", "minimum": 1, "maximum": size} if varies else {"const": size}
+
+
 def _output(tensor: OutputTensor) -> Json:
     rows = {"type": "integer", "minimum": 0}
+    sizes = (rows if size < 0 else {"const": size} for size in tensor.shape[1:])
     return object_of(
         ("name", "datatype", "shape"),
         name={"const": tensor.name},
         datatype={"const": tensor.datatype},
-        shape={"type": "array", "prefixItems": [rows, *({"const": size} for size in tensor.shape[1:])]},
+        shape={"type": "array", "prefixItems": [rows, *sizes]},
         data=_ELEMENTS,
         parameters=ref("BinaryData"),
     )

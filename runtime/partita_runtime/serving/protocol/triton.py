@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partita_runtime.serving.protocol.inference import MODEL_VERSION, PLATFORM, Body, RequestError
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
+from partita_runtime.serving.protocol.variable_size import described
 
 REFUSALS: Final[Mapping[str, str]] = {
     "repository": "models are managed by Kubernetes: apply a changed InferenceSession",
@@ -54,7 +55,7 @@ def model_configuration(interface: Interface) -> dict[str, Any]:
         "platform": PLATFORM,
         "backend": PLATFORM,
         "max_batch_size": MAX_SAMPLES,
-        "input": [_tensor(name, spec.dtype.value, spec.shape) for name, spec in interface.inputs.items()],
+        "input": [_tensor(name, spec.dtype.value, described(spec)) for name, spec in interface.inputs.items()],
         "output": [_tensor(output.name, output.datatype, output.shape[1:]) for output in interface.outputs],
         "dynamic_batching": {},
     }

@@ -4,13 +4,15 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from partita_api.session.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
 from partita_runtime.serving.protocol.interface import Interface, index_name, output_names
+from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
+from partita_runtime.serving.session.function_messages import Rows
 
 
 class DataflowError(Exception):
@@ -25,35 +27,47 @@ class SampleTensors:
         self._interface = interface
         self.request = request
         self._answers: dict[int, tuple[SubRequest, Sequence[Array]]] = {}
-        self._rows: dict[int, Mapping[str, Array]] = {}
+        self._rows: dict[int, Mapping[str, Rows]] = {}
         """The answers by sub-request, and then by downstream module, or by output name for a sink."""
         self.cut_off: dict[str, int] = {}
         """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
 
+    def served_by(self, sub: SubRequest) -> str:
+        """The module of the plan that a model's sub-request is for: the size class of its input, or its module."""
+        sized = self._interface.sized.get(sub.module)
+        return sub.module if sized is None else sized.class_of(self._sample(sub))
+
     def model_input(self, sub: SubRequest) -> Array:
-        """The input of a model's sub-request."""
+        """The input of a model's sub-request, at the size of its class."""
+        sized = self._interface.sized.get(sub.module)
+        return self._sample(sub) if sized is None else sized.padded(self._sample(sub))
+
+    def _sample(self, sub: SubRequest) -> Array:
         if not sub.parents:
             return self.request[self._interface.input_name(sub.module)]
         row: Array = self._rows[sub.parents[0]][sub.module][sub.sample]
         return row
 
-    def function_upstream(self, sub: SubRequest) -> dict[str, list[Array]]:
+    def function_upstream(self, sub: SubRequest) -> dict[str, list[Rows]]:
         """The upstream answers for a function's sub-request, by module.
 
         With one upstream module: the tensors of the answer that it is called for. With several (a join): the tensors
-        of all their answers, stacked; the first dimension is the number of answers.
+        of all their answers, stacked; the first dimension is the number of answers. Those of a model with size classes
+        may differ in shape, and are a list.
         """
         upstreams = [edge.source for edge in self._interface.session.edges if edge.target == sub.module]
         if len(upstreams) == 1:
             return {upstreams[0]: [*self._tensors(sub.parents[0], sub.module)]}
-        joined = {}
+        joined: dict[str, list[Rows]] = {}
         for upstream in upstreams:
             answers = [self._tensors(p, sub.module) for p in sub.parents if self._answers[p][0].module == upstream]
-            specs = self._interface.model_outputs.get(upstream, ())
-            if answers:
+            outputs = self._interface.outputs_of(upstream)
+            if upstream in self._interface.sized:
+                joined[upstream] = [[a[k] for a in answers] for k in range(len(answers[0] if answers else outputs))]
+            elif answers:
                 joined[upstream] = [_stacked(upstream, [a[k] for a in answers]) for k in range(len(answers[0]))]
             else:
-                joined[upstream] = [np.empty((0, *spec.shape), NUMPY_DTYPES[spec.dtype]) for spec in specs]
+                joined[upstream] = [np.empty((0, *output.shape), NUMPY_DTYPES[output.dtype]) for output in outputs]
         return joined
 
     def model_answered(self, sub: SubRequest, outputs: Sequence[Array]) -> dict[str, int]:
@@ -65,28 +79,30 @@ class SampleTensors:
         rows = {}
         for target in self._targets(sub.module):
             spec = self._interface.modules[target].input
-            whole = spec is not None and outputs[0].shape == spec.shape
+            whole = spec is not None and takes(spec, outputs[0].shape)
             rows[target] = outputs[0][None] if whole else outputs[0]
         return self._take(sub, rows)
 
-    def function_answered(self, sub: SubRequest, answer: Mapping[str, Any]) -> dict[str, int]:
+    def function_answered(self, sub: SubRequest, answer: Mapping[str, Rows]) -> dict[str, int]:
         """Store a function's answer; how many samples it has for each downstream model.
 
         Raises DataflowError if it names a module that is not downstream, or does not fit a downstream module.
         """
         targets = self._targets(sub.module)
-        rows = {name: np.asarray(value) for name, value in answer.items()}
-        if targets and not rows.keys() <= {*targets}:
-            raise DataflowError(f"{sub.module!r} answered for {sorted(rows)}, but downstream are {sorted(targets)}")
+        if targets and not answer.keys() <= {*targets}:
+            raise DataflowError(f"{sub.module!r} answered for {sorted(answer)}, but downstream are {sorted(targets)}")
+        for name, value in answer.items():
+            if isinstance(value, list) and (name not in targets or self._interface.modules[name].function is not None):
+                raise DataflowError(_differ(sub.module))
         self._answers[sub.sub_id] = (sub, ())
-        return self._take(sub, rows)
+        return self._take(sub, answer)
 
     def sink_rows(self, results: Sequence[SubRequest]) -> dict[str, list[Sequence[Array] | Mapping[str, Array]]]:
         """The answers of the sinks in order, by module: a model's tensors, a function's tensors by name."""
         rows: dict[str, list[Sequence[Array] | Mapping[str, Array]]] = {s.name: [] for s in self._interface.sinks}
         for sub in results:
             is_function = self._interface.modules[sub.module].function is not None
-            rows[sub.module].append(self._rows[sub.sub_id] if is_function else self._answers[sub.sub_id][1])
+            rows[sub.module].append(self._arrays(sub.sub_id) if is_function else self._answers[sub.sub_id][1])
         return rows
 
     def _targets(self, module: str) -> list[str]:
@@ -97,27 +113,42 @@ class SampleTensors:
         sub, outputs = self._answers[sub_id]
         if self._interface.modules[sub.module].function is None:
             return outputs
-        return [self._rows[sub_id][target]] if target in self._rows[sub_id] else []
+        arrays = self._arrays(sub_id)
+        return [arrays[target]] if target in arrays else []
 
-    def _take(self, sub: SubRequest, rows: dict[str, Array]) -> dict[str, int]:
+    def _arrays(self, sub_id: int) -> Mapping[str, Array]:
+        """What a function has answered for clients and other functions: `function_answered` allows them no lists."""
+        return {name: rows for name, rows in self._rows[sub_id].items() if isinstance(rows, np.ndarray)}
+
+    def _take(self, sub: SubRequest, rows: Mapping[str, Rows]) -> dict[str, int]:
         children = {}
         for edge in self._interface.session.edges:
             target = self._interface.modules[edge.target]
             spec = None if target.function is not None else target.input
             if edge.source != sub.module or edge.target not in rows or spec is None:
                 continue
-            array = rows[edge.target]
-            count = len(array) if array.ndim else 0
-            if count and (array.shape[1:] != spec.shape or array.dtype != NUMPY_DTYPES[spec.dtype]):
+            samples = rows[edge.target]
+            count = len(samples) if isinstance(samples, list) or samples.ndim else 0
+            if count and (wrong := _unfit(samples, spec)):
                 raise DataflowError(
-                    f"{sub.module!r} answered {array.dtype}{list(array.shape)} for {edge.target!r}, "
-                    f"which takes {NUMPY_DTYPES[spec.dtype]}{['n', *spec.shape]}"
+                    f"{sub.module!r} answered {wrong} for {edge.target!r}, which takes "
+                    f"{NUMPY_DTYPES[spec.dtype]}[{', '.join(['n', *dimensions(spec)])}]"
                 )
             children[edge.target] = min(count, edge.fan_out.max)
             if count > edge.fan_out.max:
                 self.cut_off[sub.module] = self.cut_off.get(sub.module, 0) + count - edge.fan_out.max
         self._rows[sub.sub_id] = rows
         return children
+
+
+def _unfit(samples: Rows, spec: TensorSpec) -> str:
+    """The first of the samples that does not fit an input, with its batch dimension; empty if all fit."""
+    shapes = [(len(samples), *row.shape) for row in samples] if isinstance(samples, list) else [samples.shape]
+    dtypes = [row.dtype for row in samples] if isinstance(samples, list) else [samples.dtype]
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        if not takes(spec, shape[1:]) or dtype != NUMPY_DTYPES[spec.dtype]:
+            return f"{dtype}{list(shape)}"
+    return ""
 
 
 def answer_of(
@@ -141,11 +172,13 @@ def answer_of(
 
 
 def _model_tensors(interface: Interface, sink: str, rows: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    specs = interface.model_outputs.get(sink, ())
+    outputs = interface.outputs_of(sink)
     if not rows:
-        empty = [np.empty((0, *spec.shape), NUMPY_DTYPES[spec.dtype]) for spec in specs]
-        return dict(zip(output_names(sink, len(specs)), empty, strict=True))
+        empty = [np.empty((0, *(max(0, n) for n in o.shape)), NUMPY_DTYPES[o.dtype]) for o in outputs]
+        return dict(zip(output_names(sink, len(outputs)), empty, strict=True))
     names = output_names(sink, len(rows[0]))
+    if sink in interface.sized:
+        return {name: padded_rows([row[k] for row in rows]) for k, name in enumerate(names)}
     return {name: _stacked(sink, [row[k] for row in rows]) for k, name in enumerate(names)}
 
 
@@ -160,8 +193,12 @@ def _stacked(module: str, rows: Sequence[Array]) -> Array:
     if len(rows) == 1:
         return rows[0][None]
     if len({(row.shape, row.dtype) for row in rows}) > 1:
-        raise DataflowError(
-            f"{module!r} answered with arrays of different shapes or types, which cannot be one tensor; "
-            "pad them, or send each sample in its own request"
-        )
+        raise DataflowError(_differ(module))
     return np.stack(rows)
+
+
+def _differ(module: str) -> str:
+    return (
+        f"{module!r} answered with arrays of different shapes or types, which cannot be one tensor; "
+        "pad them, or send each sample in its own request"
+    )

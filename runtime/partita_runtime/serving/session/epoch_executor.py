@@ -258,7 +258,10 @@ class EpochExecutor:
             elif module.endpoint is not None:
                 self._endpoints[sub.module].call(sub.sub_id)
             else:
-                self.dispatcher.arrive(sub.sub_id, sub.module, sub.deadline, now)
+                served_by = self._calls[sample_id].samples[sample_id].served_by(sub)
+                if served_by != sub.module:
+                    self._meter.size_classes[served_by] += 1
+                self.dispatcher.arrive(sub.sub_id, served_by, sub.deadline, now)
 
     def _proceed(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
         """A sub-request is answered; run those that follow it, or finish its sample."""

@@ -12,6 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Rows = NDArray[Any] | list[NDArray[Any]]
+"""Samples, or other rows: an array [n, ...], or a list of arrays that differ in shape."""
+
 
 class FunctionCall(NamedTuple):
     """A call of a function."""
@@ -20,7 +23,7 @@ class FunctionCall(NamedTuple):
     kwargs: Mapping[str, Any]
     request: Mapping[str, Any]
     """The request's tensors by name."""
-    upstream: Mapping[str, Sequence[Any]]
+    upstream: Mapping[str, Sequence[Rows]]
     """The upstream answers by module."""
 
 
@@ -28,7 +31,7 @@ class CallOutcome(NamedTuple):
     """The result of a call."""
 
     answer: Mapping[str, Any] | None
-    """Arrays by name; None if the call failed."""
+    """What it returned by name, as `Rows`; None if the call failed."""
     problem: str = ""
     """Why it failed, as text: not all exceptions can be pickled."""
 
@@ -42,9 +45,17 @@ def frame(message: object) -> bytes:
     return LENGTH.pack(len(content)) + content
 
 
-def answer_arrays(answer: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+def answer_arrays(answer: Mapping[str, Any]) -> dict[str, Rows]:
     """What a function has returned: arrays of numbers, or of objects of type bytes. Raises TypeError for others."""
-    return {name: _array(name, value) for name, value in answer.items()}
+    return {name: _rows(name, value) for name, value in answer.items()}
+
+
+def _rows(name: str, value: Any) -> Rows:
+    if isinstance(value, list | tuple) and all(isinstance(row, np.ndarray) for row in value):
+        arrays = [_array(name, row) for row in value]
+        if len({array.shape for array in arrays}) > 1:
+            return arrays
+    return _array(name, value)
 
 
 def _array(name: str, value: Any) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from partita_api.session.module import FunctionSource
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, frame
+from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, Rows, frame
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class FunctionInput(NamedTuple):
 
     request: Mapping[str, Array]
     """The sample's tensors by name, without a batch dimension."""
-    upstream: Mapping[str, Sequence[Array]]
+    upstream: Mapping[str, Sequence[Rows]]
     """The upstream answers by module."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.images import image_tensor
-from partita_runtime.serving.protocol.inference import InferRequest
+from partita_runtime.serving.protocol.inference import InferRequest, Samples
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.body_memory import BodyMemory
 
@@ -39,12 +39,16 @@ class ImageDecoder:
             waiting.grew(sum(len(data) for images in request.images.values() for data in images))
             for name, images in request.images.items():
                 spec = interface.inputs[name]
-                tensors[name] = np.empty((len(images), *spec.shape), NUMPY_DTYPES[spec.dtype])
                 decode = partial(image_tensor, spec=spec, image=interface.images[name], max_bytes=self._max_image_bytes)
-                await self._decode_all(images, decode, tensors[name])
+                if spec.variable_dimension is None:
+                    rows: Samples = np.empty((len(images), *spec.shape), NUMPY_DTYPES[spec.dtype])
+                else:
+                    rows = [np.empty(0)] * len(images)
+                await self._decode_all(images, decode, rows)
+                tensors[name] = rows
         return request._replace(inputs=tensors, images={})
 
-    async def _decode_all(self, images: Sequence[bytes], decode: Callable[[bytes], Array], rows: Array) -> None:
+    async def _decode_all(self, images: Sequence[bytes], decode: Callable[[bytes], Array], rows: Samples) -> None:
         """Decode images into `rows`. A request queues no more images at a time than there are threads."""
         remaining = iter(enumerate(images))
 

@@ -125,7 +125,7 @@ class Session:
         """Hold a request until there are replicas. Raises UnservedError (503) if there is no room for it."""
         current = self._epochs.current
         hold = (current.hold_micros if current else None) or 0
-        size = sum(tensor.nbytes for tensor in requested.inputs.values())
+        size = sum(sample.nbytes for tensor in requested.inputs.values() for sample in tensor)
         place = self.waiting.enter(waiter, requested.samples, size, now, now + hold)
         self._replicas_needed.set()
         return place

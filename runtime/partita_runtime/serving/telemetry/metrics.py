@@ -38,6 +38,12 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for operation, count in sorted(meter.information.items()):
         information.add_metric((signals.session, operation), count)
     yield information
+    sized = CounterMetricFamily(
+        "partita_size_class_samples", "Samples of models with size classes, by class", labels=("session", "module")
+    )
+    for module, count in sorted(meter.size_classes.items()):
+        sized.add_metric((signals.session, module), count)
+    yield sized
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
         ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),

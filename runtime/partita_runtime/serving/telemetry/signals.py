@@ -117,6 +117,8 @@ class Meter:
     """How long they took, summed up."""
     information: Counter[str] = field(default_factory=Counter)
     """Requests of clients other than inference, by operation."""
+    size_classes: Counter[str] = field(default_factory=Counter)
+    """Samples for models with size classes, by class."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 

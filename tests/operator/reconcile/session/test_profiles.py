@@ -122,6 +122,38 @@ def test_equal_requests_share_one_profile(change: SessionBuilder, same: bool) ->
     assert (before == after) is same
 
 
+SIZED = session("s").sized("detector", {16: None, 32: None}, padding="-1")
+CURVES = {
+    "of the class": LatencyCurve(model="detector-s16", alpha_micros=1, beta_micros=1),
+    "of the module": LatencyCurve(model="detector", alpha_micros=2, beta_micros=2),
+    "of all": LatencyCurve(model="*", alpha_micros=3, beta_micros=3),
+}
+
+
+def test_each_size_class_has_a_profile_which_is_that_of_a_module_of_its_size() -> None:
+    required = required_profiles(SIZED.build(), counted(pool("fast")), OperatorSettings())
+    assert {pair: request.input.shape for pair, request in required.requests.items()} == {
+        ("detector-s16", "fast"): (3, 32, 16),
+        ("detector-s32", "fast"): (3, 32, 32),
+    }
+    fixed = required_profiles(session("t").model("detector").build(), counted(pool("fast")), OperatorSettings())
+    assert required.keys["detector-s32", "fast"] == fixed.keys["detector", "fast"]
+
+
+@pytest.mark.parametrize(
+    ("curves", "want"),
+    [
+        pytest.param(("of the class", "of the module", "of all"), 1, id="its own"),
+        pytest.param(("of the module", "of all"), 2, id="that of its module"),
+        pytest.param(("of all",), 3, id="the one of all models"),
+    ],
+)
+def test_a_size_class_on_emulated_accelerators_has_the_closest_curve(curves: tuple[str, ...], want: int) -> None:
+    emulated = pool("fast").with_spec(emulation=Emulation(curves=tuple(CURVES[name] for name in curves)))
+    required = required_profiles(SIZED.build(), counted(emulated), OperatorSettings())
+    assert required.requests["detector-s16", "fast"].curve == (want, want)
+
+
 def test_functions_need_no_profile() -> None:
     made = cluster(DETECTOR.function("crop").edge("detector", "crop"))
     made.run(10)

@@ -35,7 +35,11 @@ def test_counts_include_all_frontends_also_those_that_have_left() -> None:
         SECOND,
     )
     aggregator.take(
-        "other", report("a", arrived=1, ended=(RequestsEnded(Outcome.OVERLOAD, 0, 1),), cut_off={"m": 4}), SECOND
+        "other",
+        report(
+            "a", arrived=1, ended=(RequestsEnded(Outcome.OVERLOAD, 0, 1),), cut_off={"m": 4}, size_classes={"m-s8": 3}
+        ),
+        SECOND,
     )
     aggregator.leave("one")
     measured = aggregator.measured(scheduled, 2 * SECOND)
@@ -43,6 +47,7 @@ def test_counts_include_all_frontends_also_those_that_have_left() -> None:
     assert (signals.offered_rate, signals.goodput, signals.bad_rate, signals.p50_ms) == (2.0, 1.0, 0.5, 2.0)
     assert measured.outcomes == {Outcome.IN_TIME: 2, Outcome.LATE: 1, Outcome.OVERLOAD: 1}
     assert measured.cut_off == {"m": 4}
+    assert measured.size_classes == {"m-s8": 3}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import tritonclient.http as triton
 from PIL import Image
 from pydantic import ValidationError
-from tests.runtime.serving.in_process.stand import Stand, stand
+from tests.runtime.serving.in_process.stand import MONITORING, Stand, stand
 from tests.runtime.serving.plans import application
 
 from partita_api.manifests import parse_manifests
@@ -77,10 +77,44 @@ def test_cropping_keeps_proportions_and_stretching_does_not() -> None:
     assert tensor(encoded(wide), 3, 6, 6, fit="Crop")[0].max() < 0.5  # the red third is cut off
 
 
+TURNED = Image.Exif()
+TURNED[0x0112] = 6  # the camera was held upright: the image needs a turn by 90 degrees
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "spec", "image", "want"),
+    [
+        pytest.param(90, 30, {"shape": (3, 48, 1280), "variable_dimension": 2}, {}, (3, 48, 144), id="a wide one"),
+        pytest.param(90, 3, {"shape": (3, 48, 1280), "variable_dimension": 2}, {}, (3, 48, 1280), id="too wide"),
+        pytest.param(1, 900, {"shape": (3, 48, 1280), "variable_dimension": 2}, {}, (3, 48, 1), id="too narrow"),
+        pytest.param(30, 90, {"shape": (3, 500, 20), "variable_dimension": 1}, {}, (3, 60, 20), id="of any height"),
+        pytest.param(
+            90, 30, {"shape": (48, 1280, 3), "variable_dimension": 1}, {"layout": "HWC"}, (48, 144, 3), id="HWC"
+        ),
+    ],
+)
+def test_a_side_that_varies_keeps_the_proportions(
+    width: int, height: int, spec: dict[str, Any], image: dict[str, Any], want: tuple[int, ...]
+) -> None:
+    made = image_tensor(encoded(picture(width, height)), TensorSpec(**spec), ImageInput(**image))
+    assert made.shape == want
+
+
+def test_a_side_that_varies_is_that_of_the_upright_image() -> None:
+    lines = TensorSpec(shape=(3, 10, 100), variable_dimension=2)
+    assert image_tensor(encoded(picture(40, 20), "JPEG", exif=TURNED), lines, ImageInput()).shape == (3, 10, 5)
+
+
+def test_of_an_image_that_is_too_wide_cropping_keeps_the_proportions() -> None:
+    green = Image.new("RGB", (90, 30), (0, 255, 0))
+    green.paste(RED, (0, 0, 30, 30))
+    lines = TensorSpec(shape=(3, 6, 6), variable_dimension=2)
+    assert image_tensor(encoded(green), lines, ImageInput())[0, 0, 0] > 0.9
+    assert image_tensor(encoded(green), lines, ImageInput(fit="Crop"))[0].max() < 0.5
+
+
 def test_photographs_are_turned_upright() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was held upright: the image needs a turn by 90 degrees
-    got = tensor(encoded(picture(), "JPEG", exif=exif), 3, 40, 20)
+    got = tensor(encoded(picture(), "JPEG", exif=TURNED), 3, 40, 20)
     np.testing.assert_allclose(got[:, 2, 10], (1, 0, 0), atol=0.02)
     np.testing.assert_allclose(got[:, 37, 10], (0, 0, 1), atol=0.02)
 
@@ -162,22 +196,34 @@ async def test_an_image_is_a_request() -> None:
         assert (answer.status_code, "not a JPEG or PNG" in answer.json()["error"]) == (400, True), answer.text
 
 
+def infer_images(url: str, array: np.ndarray) -> triton.InferResult:
+    """The answer for a tensor of encoded images."""
+    client = triton.InferenceServerClient(url)
+    given = triton.InferInput("input", [*array.shape], "BYTES")
+    given.set_data_from_numpy(array)
+    try:
+        return client.infer("photo", [given])
+    finally:
+        client.close()
+
+
 async def test_images_may_be_a_tensor_of_bytes() -> None:
     images = np.array([encoded(picture()), encoded(picture(9, 9), "JPEG")], np.object_)
-
-    def infer(url: str, array: np.ndarray) -> triton.InferResult:
-        client = triton.InferenceServerClient(url)
-        given = triton.InferInput("input", [*array.shape], "BYTES")
-        given.set_data_from_numpy(array)
-        try:
-            return client.infer("photo", [given])
-        finally:
-            client.close()
-
     async with stand(PHOTO) as running:
-        assert (await asyncio.to_thread(infer, running.url, images)).as_numpy("only").shape == (2, 4)
+        assert (await asyncio.to_thread(infer_images, running.url, images)).as_numpy("only").shape == (2, 4)
         with pytest.raises(triton.InferenceServerException, match="not a JPEG or PNG"):
-            await asyncio.to_thread(infer, running.url, np.array([b"hello"], np.object_))
+            await asyncio.to_thread(infer_images, running.url, np.array([b"hello"], np.object_))
+
+
+async def test_images_of_a_request_may_differ_in_width() -> None:
+    app = application("photo").model("only", input=(3, 8, 32), image=ImageInput(), sizes=(8, 32), outputs=((-1,),))
+    images = np.array([encoded(picture(8, 8)), encoded(picture(24, 8), "JPEG")], np.object_)
+    async with stand(app) as running:
+        answers = await asyncio.to_thread(infer_images, running.url, images)
+        assert answers.as_numpy("only").shape == (2, 32)
+        metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
+    for size in (8, 32):
+        assert f'partita_size_class_samples_total{{module="only-s{size}",session="default/photo"}} 1.0' in metrics
 
 
 @pytest.mark.parametrize(

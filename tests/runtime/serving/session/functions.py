@@ -26,6 +26,26 @@ def double(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
     return {"doubled": given * 2, "seen": np.array([sum(map(len, upstream.values()))], np.int64)}
 
 
+def lines(request: Arrays, _upstream: Upstream, to: str = "read") -> dict[str, list[np.ndarray]]:
+    """A line of each width that the request has, 0 for none; the k-th line is filled with k + 1."""
+    widths = [int(width) for width in request["input"].ravel() if width]
+    return {to: [np.full((2, width), k + 1, np.float32) for k, width in enumerate(widths)]}
+
+
+def paragraph(_request: Arrays, upstream: Upstream, module: str = "read") -> dict[str, np.ndarray]:
+    """A join of lines: the width of each, and all of them one after the other."""
+    read = upstream[module][0]
+    assert isinstance(read, list)
+    text = np.concatenate([line.ravel() for line in read]) if read else np.empty(0, np.float32)
+    return {"widths": np.array([line.shape[-1] for line in read], np.int64), "text": text}
+
+
+def width(_request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
+    """The width of one line."""
+    (tensors,) = upstream.values()
+    return {"width": np.array(tensors[0].shape[-1], np.int64)}
+
+
 def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
     """A join: the number of answers of each upstream module, by name."""
     assert request

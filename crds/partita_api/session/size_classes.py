@@ -1,0 +1,56 @@
+"""The size classes of a module: modules of fixed size, one of which serves each sample."""
+
+from dataclasses import dataclass
+
+from partita_api.session.module import Module
+from partita_api.session.sizes import class_name
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    """The samples of a module up to a size, which are padded to it. Plans, profiles and replicas see a module."""
+
+    module: Module
+    """What serves them: a module of fixed size."""
+    share: float
+    """Expected share of the samples of the original module, above 0 and at most 1."""
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self.module.name
+
+
+def size_classes(module: Module) -> tuple[SizeClass, ...]:
+    """The size classes of a module, the smallest first. A module of fixed size is its only class.
+
+    >>> from partita_api.session.module import ModelSource, TensorSpec
+    >>> from partita_api.session.sizes import Size
+    >>> words = TensorSpec(shape=(512,), variable_dimension=0)
+    >>> bert = Module(
+    ...     name="bert", model=ModelSource(file="bert.onnx"), input=words, sizes=(Size(size=64), Size(size=512))
+    ... )
+    >>> [(each.name, each.module.input.shape, each.share) for each in size_classes(bert)]
+    [('bert-s64', (64,), 0.5), ('bert-s512', (512,), 0.5)]
+    """
+    if module.sizes is None:
+        return (SizeClass(module, 1.0),)
+    shares = [size.share.fraction if size.share is not None else 1 / len(module.sizes) for size in module.sizes]
+    return tuple(
+        SizeClass(_of_size(module, size.size), share) for size, share in zip(module.sizes, shares, strict=True)
+    )
+
+
+def _of_size(module: Module, size: int) -> Module:
+    assert module.input is not None  # the rules of a module with sizes
+    assert module.input.variable_dimension is not None
+    shape = list(module.input.shape)
+    shape[module.input.variable_dimension] = size
+    fixed = {"shape": tuple(shape), "variable_dimension": None, "padding": None}
+    return module.model_copy(
+        update={
+            "name": class_name(module.name, size),
+            "input": module.input.model_copy(update=fixed),
+            "sizes": None,
+        }
+    )

@@ -1,0 +1,90 @@
+"""Samples of variable size: which an input takes, in which size class they are, and how they are padded."""
+
+import numpy as np
+import pytest
+
+from partita_api.session.module import ModelSource, Module, TensorSpec
+from partita_api.session.sizes import Size
+from partita_runtime.execution.executor import NUMPY_DTYPES
+from partita_runtime.serving.protocol.variable_size import SizedInput, dimensions, padded_rows, takes
+
+LINES = TensorSpec(shape=(3, 48, 1280), variable_dimension=2)
+TEXT = TensorSpec(shape=(512,), variable_dimension=0)
+FIXED = TensorSpec(shape=(3, 48, 1280))
+
+
+def sized(*sizes: int, **spec: object) -> SizedInput:
+    """Two rows of any width up to the last size."""
+    given = TensorSpec.model_validate({"shape": (2, sizes[-1]), "variable_dimension": 1, **spec})
+    classes = tuple(Size(size=size) for size in sizes)
+    return SizedInput.of(Module(name="read", model=ModelSource(file="read.onnx"), input=given, sizes=classes))
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "want"),
+    [
+        pytest.param(LINES, (3, 48, 1280), True, id="the largest size"),
+        pytest.param(LINES, (3, 48, 1), True, id="the smallest size"),
+        pytest.param(LINES, (3, 48, 1281), False, id="too large"),
+        pytest.param(LINES, (3, 48, 0), False, id="empty"),
+        pytest.param(LINES, (3, 47, 1280), False, id="smaller in another dimension"),
+        pytest.param(LINES, (48, 1280), False, id="a dimension less"),
+        pytest.param(LINES, (1, 3, 48, 1280), False, id="a dimension more"),
+        pytest.param(TEXT, (7,), True, id="tokens"),
+        pytest.param(FIXED, (3, 48, 1280), True, id="the fixed size"),
+        pytest.param(FIXED, (3, 48, 640), False, id="smaller than the fixed size"),
+    ],
+)
+def test_an_input_takes_samples_up_to_its_shape(spec: TensorSpec, shape: tuple[int, ...], want: bool) -> None:
+    assert takes(spec, shape) is want
+
+
+def test_messages_say_the_sizes_that_a_sample_may_have() -> None:
+    assert dimensions(LINES) == ["3", "48", "1 to 1280"]
+    assert dimensions(FIXED) == ["3", "48", "1280"]
+
+
+@pytest.mark.parametrize(
+    ("width", "want"),
+    [
+        pytest.param(1, "read-s4", id="smaller than all"),
+        pytest.param(4, "read-s4", id="as large as the first"),
+        pytest.param(5, "read-s8", id="larger than the first"),
+        pytest.param(16, "read-s16", id="as large as the last"),
+    ],
+)
+def test_a_sample_is_of_the_smallest_class_that_it_fits_into(width: int, want: str) -> None:
+    inputs = sized(4, 8, 16)
+    sample = np.ones((2, width), np.float32)
+    assert inputs.class_of(sample) == want
+    assert inputs.padded(sample).shape == (2, int(want.removeprefix("read-s")))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "padding", "want"),
+    [
+        pytest.param("FP32", None, 0, id="0 by default"),
+        pytest.param("FP32", "-2.5", -2.5, id="a negative number"),
+        pytest.param("FP16", "-2.5", -2.5, id="in half precision"),
+        pytest.param("INT64", "-100", -100, id="a token"),
+        pytest.param("UINT8", "255", 255, id="a white pixel"),
+    ],
+)
+def test_samples_are_filled_up_at_the_end(dtype: str, padding: str | None, want: float) -> None:
+    inputs = sized(4, 8, dtype=dtype, padding=padding)
+    sample = np.arange(1, 11).reshape(2, 5).astype(NUMPY_DTYPES[inputs.spec.dtype])
+    padded = inputs.padded(sample)
+    assert padded.dtype == sample.dtype
+    np.testing.assert_array_equal(padded[:, :5], sample)
+    np.testing.assert_array_equal(padded[:, 5:], np.full((2, 3), want))
+
+
+def test_a_sample_of_the_size_of_its_class_is_not_copied() -> None:
+    sample = np.ones((2, 8), np.float32)
+    assert sized(4, 8).padded(sample) is sample
+
+
+def test_rows_of_different_shapes_become_one_tensor() -> None:
+    rows = [np.full((2, 3), 1, np.float32), np.full((1, 4), 2, np.float32)]
+    want = [[[1, 1, 1, 0], [1, 1, 1, 0]], [[2, 2, 2, 2], [0, 0, 0, 0]]]
+    np.testing.assert_array_equal(padded_rows(rows), np.array(want, np.float32))
