@@ -24,9 +24,10 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     seconds: about how long the timing of each vGPU divisor may take. Warnings go to `progress` and into the profile's
     environment. Raises ModelError, or VgpuError if the process of another vGPU ends.
     """
-    model_of, weights = request.model.entrypoint or request.model.file, request.model.weights
+    source = request.model
+    model_of, weights = source.entrypoint or source.file or source.hugging_face, source.weights
     progress(f"loading {model_of}" + (f" with {weights}" if weights else ""))
-    whole = load_model(request.model)
+    whole = load_model(source, progress)
     model = partition(whole, request.input, request.blocks)
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
     warnings = [*model.warnings, *check_answer(whole, model, request.input)]

@@ -13,6 +13,10 @@ from partita_api.session.endpoint import EndpointSource
 from partita_api.session.sizes import PADDING_IS_AN_ELEMENT, SIZE_RULES, Size
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+REPOSITORY_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*$"
+"""What repositories of Hugging Face look like."""
+REVISION_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+"""What branches, tags and commits look like."""
 
 # Parts of CEL rules.
 _TAKES_IMAGES: Final = "(has(self.input) && size(self.input.shape) == 3)"
@@ -140,14 +144,32 @@ class ImageInput(SpecModel):
         return 0 if self.layout is ImageLayout.CHW else 2
 
 
+class HuggingFaceTask(StrEnum):
+    """What a model of Hugging Face computes, by its name there."""
+
+    FEATURE_EXTRACTION = "feature-extraction"
+    FILL_MASK = "fill-mask"
+    IMAGE_CLASSIFICATION = "image-classification"
+    IMAGE_SEGMENTATION = "image-segmentation"
+    OBJECT_DETECTION = "object-detection"
+    QUESTION_ANSWERING = "question-answering"
+    TEXT_CLASSIFICATION = "text-classification"
+    TOKEN_CLASSIFICATION = "token-classification"
+
+
 class ModelSource(SpecModel):
     """Where a neural network comes from."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "a model needs exactly one of entrypoint and file",
-            lambda source: (source.entrypoint is None) != (source.file is None),
-            "has(self.entrypoint) != has(self.file)",
+            "a model needs exactly one of entrypoint, file and huggingFace",
+            lambda source: [source.entrypoint, source.file, source.hugging_face].count(None) == 2,
+            "[has(self.entrypoint), has(self.file), has(self.huggingFace)].filter(given, given).size() == 1",
+        ),
+        Rule(
+            "revision and task are of a repository of Hugging Face, and need huggingFace",
+            lambda source: source.hugging_face is not None or (source.revision is None and source.task is None),
+            "has(self.huggingFace) || (!has(self.revision) && !has(self.task))",
         ),
         Rule(
             "weights are loaded into the model of an entrypoint, and need entrypoint",
@@ -186,6 +208,22 @@ class ModelSource(SpecModel):
         default=None,
         pattern=r"^[0-9a-f]{64}$",
         description="SHA-256 digest of the file or the weights. It is checked before loading.",
+    )
+    hugging_face: str | None = Field(
+        default=None,
+        max_length=192,
+        pattern=REPOSITORY_PATTERN,
+        description="Repository of Hugging Face with weights as safetensors, such as google/vit-base-patch16-224.",
+    )
+    revision: str | None = Field(
+        default=None,
+        max_length=128,
+        pattern=REVISION_PATTERN,
+        description="Commit, tag or branch of the repository. Default: main, or the commit that the platform requires.",
+    )
+    task: HuggingFaceTask | None = Field(
+        default=None,
+        description="What the repository's model computes. Default: the first of the architectures in its config.json.",
     )
 
 

@@ -28,7 +28,13 @@ from partita_operator.settings.section import (
     SetByChart,
 )
 from partita_runtime.logs import LogFormat
-from partita_runtime.models.policy import ENDPOINTS_PATTERN, FILES_PATTERN, MODULE_PATTERN, ModelPolicy
+from partita_runtime.models.policy import (
+    ENDPOINTS_PATTERN,
+    FILES_PATTERN,
+    MODULE_PATTERN,
+    REPOSITORIES_PATTERN,
+    ModelPolicy,
+)
 from partita_runtime.serving.transport.kind import TransportKind
 
 
@@ -79,9 +85,35 @@ class ModelsSettings(Section):
         "with the digest that they must have (/models/a.pt2@sha256:...). Empty: any local file.",
     )
     require_digest: bool = Field(
-        default=False, description="Each file needs a SHA-256 digest: in allowedFiles, or in the session."
+        default=False,
+        description="Each file needs a SHA-256 digest, and each repository a commit: in allowedFiles and "
+        "allowedRepositories, or in the session.",
     )
-
+    allowed_repositories: tuple[Annotated[str, Field(pattern=REPOSITORIES_PATTERN)], ...] = Field(
+        default=(),
+        description="Owners (google/) and repositories (google/vit) of Hugging Face, and single repositories with the "
+        "commit that they must have (google/vit@...). Empty: every repository, or none if allowedModules, "
+        "allowedFiles or requireDigest are set.",
+    )
+    allow_remote_code: bool = Field(
+        default=False,
+        description="The Python code in a repository may run, if allowedRepositories has the repository with a commit.",
+    )
+    hub_endpoint: str = Field(
+        default="",
+        pattern=URL_OR_EMPTY_PATTERN,
+        description="URL of a mirror of Hugging Face's hub. Empty: HF_ENDPOINT of the pods, or https://huggingface.co.",
+    )
+    hub_directory: str = Field(
+        default="",
+        pattern=r"^(/.+)?$",
+        description="Directory in the pods with repositories of Hugging Face: a cache of huggingface_hub, or "
+        "checkpoints in OWNER/NAME. Downloads go there. Empty: HF_HUB_CACHE or HF_HOME of the pods, or a directory in "
+        "/tmp.",
+    )
+    hub_offline: bool = Field(
+        default=False, description="Download nothing from the hub: use only what hubDirectory has."
+    )
     allowed_endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
         default=(),
         description="Beginnings of URLs, up to a slash (http://triton.models.svc:8000/), of servers that frontends may "
@@ -96,6 +128,11 @@ class ModelsSettings(Section):
             files=self.allowed_files or None,
             require_digest=self.require_digest,
             endpoints=self.allowed_endpoints,
+            repositories=self.allowed_repositories or None,
+            remote_code=self.allow_remote_code,
+            hub_endpoint=self.hub_endpoint,
+            hub_directory=self.hub_directory,
+            hub_offline=self.hub_offline,
         )
 
 

@@ -28,6 +28,10 @@ FILES_PATTERN: Final = r"^.+(/|[^/]@sha256:[0-9a-f]{64})$"
 ENDPOINTS_PATTERN: Final = r"^https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?/([A-Za-z0-9._~\-/]*/)?$"
 """What entries of allowed endpoints look like: the beginning of URLs, up to a slash."""
 
+REPOSITORIES_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*/([A-Za-z0-9][A-Za-z0-9_.-]*(@[0-9a-f]{40})?)?$"
+"""What entries of allowed repositories look like: an owner, a repository, or a repository with its commit."""
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _FILE: Final = re.compile(r"(.+)@sha256:([0-9a-f]{64})")
 
 
@@ -50,6 +54,22 @@ class ModelPolicy(SpecModel):
     endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
         default=(), description="Beginnings of the URLs that modules with an endpoint may have. Default: none."
     )
+    repositories: tuple[Annotated[str, Field(pattern=REPOSITORIES_PATTERN)], ...] | None = Field(
+        default=None,
+        description="Allowed repositories of Hugging Face: owners such as google/, repositories, and repositories with "
+        "the commit that they must have, such as google/vit@<commit>. Default: every repository, or none if modules, "
+        "files or require_digest are set.",
+    )
+    remote_code: bool = Field(
+        default=False, description="Whether the code in repositories may run that `repositories` lists with a commit."
+    )
+    hub_endpoint: str = Field(default="", description="URL of the hub or its mirror. Default: Hugging Face's.")
+    hub_directory: str = Field(
+        default="",
+        description="Directory with repositories: a cache of huggingface_hub, or checkpoints in OWNER/NAME. Default: a "
+        "cache in the directory of temporary files.",
+    )
+    hub_offline: bool = Field(default=False, description="Whether nothing is downloaded from the hub.")
 
     @model_validator(mode="after")
     def _whole_parts(self) -> Self:
@@ -61,6 +81,9 @@ class ModelPolicy(SpecModel):
         names = [found[0] for found in map(_file, self.files or ()) if found]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"files: {', '.join(twice)} has two digests; keep one")
+        pinned = [entry.partition("@")[0] for entry in self.repositories or () if "@" in entry]
+        if twice := sorted({name for name in pinned if pinned.count(name) > 1}):
+            raise ValueError(f"repositories: {', '.join(twice)} has two commits; keep one")
         return self
 
     @property
@@ -97,6 +120,8 @@ class ModelPolicy(SpecModel):
 
     def source_problem(self, source: ModelSource) -> str:
         """Why a model is forbidden; empty if it is allowed."""
+        if source.hugging_face is not None:
+            return self._repository_problem(source.hugging_face, source.revision)
         if source.entrypoint is not None and (problem := self.entrypoint_problem(source.entrypoint)):
             return problem
         file = source.file or source.weights
@@ -114,6 +139,43 @@ class ModelPolicy(SpecModel):
     def digest_of(self, file: str) -> str | None:
         """The SHA-256 digest that the platform requires of a file, whatever the session says."""
         return dict(filter(None, map(_file, self.files or ()))).get(_normal(file))
+
+    def commit_of(self, repository: str) -> str | None:
+        """The commit that the platform requires of a repository, whatever the session says."""
+        entries = (entry.partition("@") for entry in self.repositories or ())
+        return next((commit for name, _, commit in entries if commit and name == repository), None)
+
+    def runs_code_of(self, repository: str) -> bool:
+        """Whether the code in a repository may run."""
+        return self.remote_code and self.commit_of(repository) is not None
+
+    def _repository_problem(self, repository: str, revision: str | None) -> str:
+        commit = self.commit_of(repository)
+        if commit is not None:
+            if revision in (None, commit):
+                return ""
+            return (
+                f"repository {repository} must have the commit {commit} (models.allowedRepositories of the chart), not "
+                "the revision of the session; remove revision from the session, or correct one of the two"
+            )
+        if not self._allows_repository(repository):
+            return (
+                f"repository {repository} of Hugging Face is not one that the platform allows "
+                f"({', '.join(self.repositories or ()) or 'none'}); use one of those, or add it to "
+                "models.allowedRepositories of the chart"
+            )
+        if self.require_digest and not _COMMIT.fullmatch(revision or ""):
+            return (
+                f"repository {repository} has no commit, and the platform requires one; set revision to the 40 "
+                "hexadecimal digits of a commit"
+            )
+        return ""
+
+    def _allows_repository(self, repository: str) -> bool:
+        if self.repositories is None:
+            # A platform that limits anything has not thought of repositories yet.
+            return self.modules is None and self.files is None and not self.require_digest
+        return repository in self.repositories or f"{repository.partition('/')[0]}/" in self.repositories
 
     def _file_problem(self, file: str, sha256: str | None) -> str:
         where, digest = _normal(file), self.digest_of(file)

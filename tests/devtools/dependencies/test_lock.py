@@ -26,6 +26,8 @@ def direct(*files: str) -> Iterator[Requirement]:
 
 def required() -> Iterator[tuple[str, Requirement]]:
     """All requirements on this machine with who has them, as far as the packages are installed here."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    overridden = {each["name"]: each["requires-dist"] for each in tools["uv"]["dependency-metadata"]}
     open_ = [("pyproject.toml", requirement) for requirement in direct(*PROJECTS)]
     seen = set()
     while open_:
@@ -35,7 +37,7 @@ def required() -> Iterator[tuple[str, Requirement]]:
         seen.add(str(requirement))
         yield source, requirement
         try:
-            lines = distribution(requirement.name).requires or []
+            lines = overridden.get(requirement.name, distribution(requirement.name).requires) or []
         except PackageNotFoundError:
             continue
         for needed in map(Requirement, lines):

@@ -75,7 +75,16 @@ EVERYTHING: dict[str, Any] = {
         ],
     },
     "mig": {"enabled": True, "namespace": "nvidia", "products": []},
-    "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
+    "models": {
+        "allowedModules": ["traffic"],
+        "allowedFiles": ["/models/"],
+        "requireDigest": True,
+        "allowedRepositories": ["google/"],
+        "allowRemoteCode": True,
+        "hubEndpoint": "https://hub.example.com",
+        "hubDirectory": "/mnt/hub",
+        "hubOffline": True,
+    },
     "profiling": {"image": "registry/profiler:1.2.3", "versions": {"torch": "2.13.0"}},
     "metrics": {
         "service": {"annotations": {"prometheus.io/scrape": "true"}},

@@ -119,7 +119,16 @@ def test_mig_is_off_unless_the_values_enable_it(values: dict[str, Any] | None, t
 
 @BOTH
 def test_the_model_policy_comes_from_the_values(values: dict[str, Any] | None, tmp_path: Path) -> None:
-    everything = ModelPolicy(modules=("traffic",), files=("/models/",), require_digest=True)
+    everything = ModelPolicy(
+        modules=("traffic",),
+        files=("/models/",),
+        require_digest=True,
+        repositories=("google/",),
+        remote_code=True,
+        hub_endpoint="https://hub.example.com",
+        hub_directory="/mnt/hub",
+        hub_offline=True,
+    )
     assert settings_of(values, tmp_path).models.policy == (everything if values else ModelPolicy())
 
 

@@ -72,7 +72,10 @@ def test_a_session_that_cannot_be_read_has_the_spec_of_its_current_plan(cache: C
     cluster = cache.cluster()
     assert cluster.sessions["default/traffic"].spec == before.spec
     assert cluster.sessions["default/traffic"].status.current_plan is not None
-    assert "modules.0.model: a model needs exactly one of entrypoint and file" in cluster.unreadable["default/traffic"]
+    assert (
+        "modules.0.model: a model needs exactly one of entrypoint, file and huggingFace"
+        in cluster.unreadable["default/traffic"]
+    )
 
 
 def test_a_session_that_was_never_readable_has_only_its_name(cache: ClusterCache) -> None:

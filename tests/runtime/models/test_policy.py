@@ -21,6 +21,7 @@ from partita_runtime.serving.session import function_process
 HERE = "tests.runtime.models"
 FORBIDDEN = f"{HERE}.never_imported"
 DIGEST = "0" * 64
+COMMIT = "c" * 40
 
 
 def policy(**fields: Any) -> ModelPolicy:
@@ -121,6 +122,35 @@ def test_endpoints_are_allowed_by_the_beginning_of_their_url(url: str, want: boo
     assert "models.allowedEndpoints" in policy().endpoint_problem(url)
 
 
+@pytest.mark.parametrize(
+    ("rules", "revision", "want_words"),
+    [
+        pytest.param({}, None, "", id="nothing is set"),
+        pytest.param({"hub_offline": True}, None, "", id="only where the hub is"),
+        pytest.param({"modules": ("traffic",)}, None, "not one that", id="other limits of an earlier release"),
+        pytest.param({"files": ("/models/",)}, None, "not one that", id="limits on files"),
+        pytest.param({"require_digest": True}, None, "not one that", id="digests"),
+        pytest.param({"repositories": ("acme/",)}, None, "", id="an allowed owner"),
+        pytest.param({"repositories": ("acme/model",)}, "v1", "", id="an allowed repository"),
+        pytest.param({"repositories": ("ac/", "acme/mod", "acme/models")}, None, "not one that", id="similar names"),
+        pytest.param({"repositories": (f"acme/model@{COMMIT}",)}, None, "", id="with its commit"),
+        pytest.param({"repositories": (f"acme/model@{COMMIT}",)}, COMMIT, "", id="with the same commit"),
+        pytest.param(
+            {"repositories": (f"acme/model@{COMMIT}", "acme/")}, "main", "must have", id="with another revision"
+        ),
+        pytest.param({"repositories": ("acme/",), "require_digest": True}, "main", "has no commit", id="no commit"),
+        pytest.param({"repositories": ("acme/",), "require_digest": True}, COMMIT, "", id="a commit of the session"),
+    ],
+)
+def test_repositories_are_allowed_by_owner_name_and_commit(
+    rules: dict[str, Any], revision: str | None, want_words: str
+) -> None:
+    problem = policy(**rules).source_problem(ModelSource(hugging_face="acme/model", revision=revision))
+
+    assert want_words in problem
+    assert (problem == "") == (want_words == "")
+
+
 def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
     problem = policy(modules=("traffic",)).entrypoint_problem("os:system")
     assert "(traffic)" in problem
@@ -129,6 +159,9 @@ def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
     assert "(/models/)" in problem
     assert "models.allowedFiles" in problem
     assert "set sha256" in policy(require_digest=True).source_problem(ModelSource(file="/models/m.pt2"))
+    problem = policy(repositories=("google/",)).source_problem(ModelSource(hugging_face="acme/model"))
+    assert "(google/)" in problem
+    assert "models.allowedRepositories" in problem
 
 
 @pytest.mark.parametrize(
@@ -142,6 +175,9 @@ def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
         pytest.param({"files": [f"/a@sha256:{DIGEST}", f"/./a@sha256:{'1' * 64}"]}, "two digests", id="two digests"),
         pytest.param({"endpoints": ["http://a:80"]}, "endpoints", id="not a whole host"),
         pytest.param({"endpoints": ["http://a@b/"]}, "endpoints", id="a user in a URL"),
+        pytest.param({"repositories": ["acme"]}, "repositories", id="not an owner"),
+        pytest.param({"repositories": ["acme/model@main"]}, "repositories", id="a branch in place of a commit"),
+        pytest.param({"repositories": [f"a/b@{COMMIT}", f"a/b@{'d' * 40}"]}, "two commits", id="two commits"),
         pytest.param({"moduls": []}, "moduls", id="unknown field"),
     ],
 )

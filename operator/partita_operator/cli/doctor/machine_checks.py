@@ -35,6 +35,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "load": "send load with `partita load`",
     "tracing": "write traces",
     "onnx": "run models of .onnx files",
+    "hugging-face": "run models of Hugging Face",
     "plots": "draw figures of simulations",
 }
 """What each extra is for, after "to"."""

@@ -13,11 +13,12 @@ from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
-from partita_api.session.module import DType, ModelSource, TensorSpec
+from partita_api.session.module import DType, HuggingFaceTask, ModelSource, TensorSpec
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, Inspection, InspectionRequest
 from partita_runtime.execution.executor import NUMPY_DTYPES
+from partita_runtime.models.policy import VARIABLE, policy_here, policy_text
 
 SUFFIXES: Final = (".onnx", ".pt2", ".pt")
 """Of files with models."""
@@ -46,15 +47,41 @@ class _Shape(click.ParamType[tuple[int, ...]]):
 @click.option("--shape", type=_Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
 @click.option("--dtype", type=click.Choice([*NUMPY_DTYPES]), default=str(DType.FP32), show_default=True)
 @click.option("--blocks", type=click.IntRange(1, 20), default=10, show_default=True, help="Most blocks to cut it into.")
+@click.option("--hugging-face", is_flag=True, help="SOURCE is a repository of Hugging Face, or a directory of one.")
+@click.option("--revision", help="Commit, tag or branch of the repository. Default: main.")
+@click.option(
+    "--task", type=click.Choice([str(task) for task in HuggingFaceTask]), help="Default: as config.json declares it."
+)
 @output_option
-def inspect(source: str, shape: tuple[int, ...] | None, dtype: str, blocks: int, output: OutputFormat) -> None:
+def inspect(
+    source: str,
+    shape: tuple[int, ...] | None,
+    dtype: str,
+    blocks: int,
+    hugging_face: bool,
+    revision: str | None,
+    task: str | None,
+    output: OutputFormat,
+) -> None:
     """Show the tensors of SOURCE, and its blocks with their memory, work and cuts.
 
     SOURCE is a file (.onnx, .pt2, .pt) or an entrypoint (package.module:function), which is called without arguments.
-    It is loaded in a process of its own.
+    With --hugging-face it is OWNER/NAME at the hub, which is downloaded, or a directory with config.json and
+    safetensors. It is loaded in a process of its own.
     """
     spec = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
-    found = _inspected(InspectionRequest(model=_source(source), input=spec, blocks=blocks))
+    policy = policy_here()
+    if hugging_face:
+        if Path(source).is_dir():
+            directory = Path(source).resolve()
+            source = f"{directory.parent.name}/{directory.name}"
+            policy = policy.model_copy(update={"hub_directory": str(directory.parent.parent)})
+        model = _repository(source, revision, task)
+    elif revision is not None or task is not None:
+        raise BadInput("--revision and --task are of a repository; add --hugging-face")
+    else:
+        model = _source(source)
+    found = _inspected(InspectionRequest(model=model, input=spec, blocks=blocks), policy_text(policy))
 
     def text(console: Console) -> None:
         lines = [f"input: {_text([found.input])}", f"outputs: {_text(found.outputs)}"]
@@ -89,12 +116,26 @@ def _source(source: str) -> ModelSource:
         ) from error
 
 
-def _inspected(request: InspectionRequest) -> Inspection:
+def _repository(name: str, revision: str | None, task: str | None) -> ModelSource:
+    """Raises BadInput for what is no repository."""
+    try:
+        return ModelSource(hugging_face=name, revision=revision, task=None if task is None else HuggingFaceTask(task))
+    except ValidationError as error:
+        raise BadInput(
+            f"{name} is no repository of Hugging Face: name OWNER/NAME, or a directory with config.json in a directory"
+        ) from error
+
+
+def _inspected(request: InspectionRequest, policy: str) -> Inspection:
     """The result of another process. Raises BadInput with what is wrong with the model."""
     done = subprocess.run(
         [sys.executable, "-m", "partita_profiling.inspection_process"],
         input=request.model_dump_json(by_alias=True),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), os.getcwd()]))},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), os.getcwd()])),
+            VARIABLE: policy,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from click.testing import CliRunner, Result
 from onnx import helper, numpy_helper
+from tests.runtime.models.hugging_face.checkpoints import save
 from tests.runtime.models.onnx_files import made, packaged
 
 from partita_operator.cli.main import main
@@ -53,9 +54,24 @@ def test_a_file_that_declares_its_input_needs_no_shape(tmp_path: Path) -> None:
     assert "warning: the model has legal cuts for 1 blocks only, not 10" in result.stdout
 
 
+def test_a_directory_of_hugging_face_shows_its_blocks(tmp_path: Path) -> None:
+    directory = tmp_path / "acme" / "classifier"
+    save(directory)
+
+    shape = ["--shape", "6", "--dtype", "INT64", "--blocks", "2"]
+    result = inspect(str(directory), "--hugging-face", *shape, "--output", "json")
+
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["outputs"] == [{"shape": [3], "dtype": "FP32"}]
+    assert len(found["blocks"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        pytest.param(["acme", "--hugging-face"], "acme is no repository of Hugging Face", id="no repository"),
+        pytest.param(["a:b", "--task", "fill-mask"], "add --hugging-face", id="a task of an entrypoint"),
         pytest.param([str(RECOGNITION)], "its samples are [3, 48, 'any']; give --shape and --dtype", id="open sizes"),
         pytest.param([str(RECOGNITION), "--shape", "3,48"], "its samples are [3, 48, 'any'], not [3, 48]", id="rank"),
         pytest.param([str(RECOGNITION), "--shape", "3,x"], "'3,x' is no shape of a sample", id="no numbers"),
