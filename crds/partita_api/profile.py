@@ -132,6 +132,12 @@ class Profile(SpecModel):
     key: str = Field(max_length=64)
     request: ProfileRequest
     partition: str = Field(max_length=64, description="Digest of the model's cut into blocks; equal on every class.")
+    content: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$",
+        description="What was loaded: the commit of a repository, or the SHA-256 digest of the file, the weights or a "
+        "plain directory. None for an entrypoint without weights.",
+    )
     batch_sizes: tuple[BatchSize, ...] = Field(max_length=MOST_BATCH_SIZES)
     latency: tuple[VgpuLatency, ...] = Field(max_length=8)
     cuts: tuple[Cut, ...] = Field(
@@ -159,6 +165,11 @@ class Profile(SpecModel):
             latency=(VgpuLatency(divisor=1, median_micros=(times,)),),
             cuts=(),
         )
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What all stages of a pipeline have in common: the cut, and the content of the model."""
+        return self.partition, self.content or ""
 
     @property
     def blocks(self) -> int:

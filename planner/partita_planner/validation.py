@@ -86,8 +86,8 @@ class _Check:
                 yield f"{label} uses vGPUs of 1/{stage.vgpu_divisor} on {stage.pool!r}, not allowed or not measured"
             if pipeline.batch_size not in profile.batch_sizes:
                 yield f"{label} has batches of {pipeline.batch_size}, which were not measured on {stage.pool!r}"
-        if len({profile.partition for profile in profiles}) > 1:
-            yield f"{label} crosses pools whose profiles cut the model differently"
+        if len({profile.identity for profile in profiles}) > 1:
+            yield f"{label} crosses pools whose profiles are of other content of the model, or cut it differently"
         ends = [0, *(stage.blocks.end for stage in pipeline.stages)]
         starts = [*(stage.blocks.first for stage in pipeline.stages), profiles[0].blocks]
         if ends != starts or any(stage.blocks.first >= stage.blocks.end for stage in pipeline.stages):

@@ -15,7 +15,7 @@ from partita_runtime.execution.stage_build import Device
 from partita_runtime.execution.torch_build import pick_device
 from partita_runtime.models.onnx.module import runtime_version
 from partita_runtime.models.partitioned_model import PartitionedModel, partition
-from partita_runtime.models.source import load_model
+from partita_runtime.models.source import load_source
 
 
 def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: float) -> Profile:
@@ -27,7 +27,8 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     source = request.model
     model_of, weights = source.entrypoint or source.file or source.hugging_face, source.weights
     progress(f"loading {model_of}" + (f" with {weights}" if weights else ""))
-    whole = load_model(source, progress)
+    loaded = load_source(source, progress=progress)
+    whole = loaded.model
     model = partition(whole, request.input, request.blocks)
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
     warnings = [*model.warnings, *check_answer(whole, model, request.input)]
@@ -43,6 +44,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
         key=request.key,
         request=request,
         partition=model.digest,
+        content=loaded.content,
         batch_sizes=request.batch_sizes,
         latency=latency,
         cuts=tuple(cut(tensors) for tensors in model.cuts),

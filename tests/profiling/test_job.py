@@ -1,5 +1,6 @@
 """Whole profiling runs, in this process and as the program that a Job starts."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -68,11 +69,19 @@ def test_an_onnx_file_is_profiled_block_by_block() -> None:
     profile, lines = profiled(asked)
 
     assert (profile.blocks, profile.environment["warnings"]) == (4, "")
+    assert profile.content == hashlib.sha256(file.read_bytes()).hexdigest()
     assert lines[0] == f"loading {file}"
     assert sum(memory.weights_bytes for memory in profile.memory) == pytest.approx(file.stat().st_size, rel=0.05)
     assert all(memory.activation_bytes >= 3 * 48 * 96 * 4 for memory in profile.memory)
     assert [spec.shape for spec in profile.outputs] == [(12, 18710)]
-    stage = StageBuild(model=asked.model, input=asked.input, blocks=4, first=2, partition=profile.partition)
+    stage = StageBuild(
+        model=asked.model,
+        input=asked.input,
+        blocks=4,
+        first=2,
+        partition=profile.partition,
+        content=profile.content,
+    )
     assert [spec.shape for spec in build_executor(stage).inputs] == [spec.shape for spec in profile.cuts[1].specs]
 
 

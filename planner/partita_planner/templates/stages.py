@@ -52,7 +52,7 @@ class StageTable:
 
 @dataclass(frozen=True)
 class Ground:
-    """The classes of one module that cut the model in the same way, and the batch sizes: what stages are built from."""
+    """The classes of one module with the same content and cut of the model, and the batch sizes for stages."""
 
     classes: tuple[ModuleClass, ...]
     batches: tuple[int, ...]
@@ -192,10 +192,10 @@ class Ground:
 
 
 def grounds(classes: Sequence[ModuleClass], limits: TemplateLimits) -> tuple[Ground, ...]:
-    """The module's classes grouped by how they cut the model, with the batch sizes of each group."""
+    """The module's classes grouped by the model's content and cut, with the batch sizes of each group."""
     found = []
-    for partition in sorted({c.profile.partition for c in classes}):
-        alike = tuple(c for c in classes if c.profile.partition == partition and c.divisors)
+    for identity in sorted({c.profile.identity for c in classes}):
+        alike = tuple(c for c in classes if c.profile.identity == identity and c.divisors)
         batches = sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size})
         if alike and batches:
             found.append(Ground(alike, tuple(batches), limits))

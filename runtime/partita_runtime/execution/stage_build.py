@@ -38,6 +38,9 @@ class StageBuild(SpecModel):
     first: int = Field(default=0, ge=0)
     end: int | None = Field(default=None, ge=1, description="Default: to the last block.")
     partition: str | None = Field(default=None, description="Digest of the cut of the profile; another cut is refused.")
+    content: str | None = Field(
+        default=None, description="Content of the model of the profile; a model of other content is refused."
+    )
     backend: Backend = Backend.EAGER
     device: Device = Device.CPU
     cut_dtype: CutDType = CutDType.FP16

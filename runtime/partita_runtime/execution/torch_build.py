@@ -95,7 +95,7 @@ def pick_backend(
 
 def _stage_of_model(build: StageBuild) -> PartitionedModel:
     """The model with this stage's blocks only. Raises ModelError."""
-    model = partition_source(build.model, build.input, build.blocks)
+    model = partition_source(build.model, build.input, build.blocks, content=build.content)
     if build.partition not in (None, model.digest):
         raise ModelError(
             ModelErrorReason.PARTITION_CHANGED,

@@ -20,6 +20,8 @@ class ModelErrorReason(StrEnum):
     """The model's answer is not tensors with a leading batch dimension, or contains NaN or infinity."""
     PARTITION_CHANGED = "PartitionChanged"
     """The cut differs from that of the profile: the model has changed since it was profiled."""
+    CONTENT_CHANGED = "ContentChanged"
+    """The file, the weights or the repository have changed since the model was profiled."""
     NO_SUCH_BLOCKS = "NoSuchBlocks"
     """The model does not have the requested blocks."""
 

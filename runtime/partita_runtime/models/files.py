@@ -99,9 +99,14 @@ def _fetched(uri: str, sha256: str) -> Path:
     return path
 
 
-def _compare(path: Path, source: str, sha256: str) -> None:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 digest of a file."""
     with path.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _compare(path: Path, source: str, sha256: str) -> None:
+    found = sha256_of(path)
     if found != sha256:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,

@@ -25,7 +25,7 @@ from partita_runtime.models.files import TorchModel
 from partita_runtime.models.graph_layers import layered
 from partita_runtime.models.layers import Layer, SampleTensor, Work, output_sample, partition_digest
 from partita_runtime.models.onnx.module import OnnxModule
-from partita_runtime.models.source import load_model
+from partita_runtime.models.source import load_source
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,11 @@ class PartitionedModel:
         return f"blocks {kept[0]} to {kept[-1]} were kept" if kept else "none was kept"
 
 
-def partition_source(source: ModelSource, spec: TensorSpec, blocks: int) -> PartitionedModel:
-    """Load the model and cut it. Raises ModelError."""
-    return partition(load_model(source), spec, blocks)
+def partition_source(
+    source: ModelSource, spec: TensorSpec, blocks: int, *, content: str | None = None
+) -> PartitionedModel:
+    """Load the model, of this content if it is given, and cut it. Raises ModelError."""
+    return partition(load_source(source, content=content).model, spec, blocks)
 
 
 def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedModel:

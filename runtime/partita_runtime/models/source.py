@@ -2,39 +2,86 @@
 
 import importlib
 import logging
+import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 
 from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import TorchModel, load_file, local_file
+from partita_runtime.models.files import TorchModel, load_file, local_file, sha256_of
 from partita_runtime.models.policy import ModelPolicy, policy_here
 from partita_runtime.models.weights import load_weights
 
 _log = logging.getLogger(__name__)
 
 
-def load_model(source: ModelSource, progress: Callable[[str], None] = _log.info) -> TorchModel:
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class LoadedSource:
+    """A model with what it was loaded from."""
+
+    model: TorchModel
+    content: str | None
+    """The commit of a repository, or a SHA-256 digest; None for an entrypoint without weights."""
+
+
+def load_model(source: ModelSource) -> TorchModel:
+    """The model of `load_source`."""
+    return load_source(source).model
+
+
+def load_source(
+    source: ModelSource, *, content: str | None = None, progress: Callable[[str], None] = _log.info
+) -> LoadedSource:
     """The model on the CPU, in eval mode: a module (TorchScript included), or an exported program.
 
     Raises ModelError; if the platform does not allow the source, nothing is imported or read. An entrypoint with random
-    weights must set the seed itself, unless the source has weights. `progress` receives lines about downloads.
+    weights must set the seed itself, unless the source has weights.
+
+    content: what the model must have been loaded from, if known; of a repository, this commit is loaded. progress:
+    receives lines about downloads.
     """
     policy = policy_here()
     if problem := policy.source_problem(source):
         raise ModelError(ModelErrorReason.FORBIDDEN, problem)
+    loaded = _loaded(_at_commit(source, content, policy), policy, progress)
+    if content not in (None, loaded.content):
+        raise ModelError(
+            ModelErrorReason.CONTENT_CHANGED,
+            f"{source.file or source.weights or source.hugging_face} has the content {loaded.content} here, and had "
+            f"{content} when it was profiled; delete the profile's ConfigMap to profile and plan again, or put the "
+            "former content back",
+        )
+    return loaded
+
+
+def _at_commit(source: ModelSource, content: str | None, policy: ModelPolicy) -> ModelSource:
+    """The source with the commit that was profiled, unless the platform requires one."""
+    repository = source.hugging_face
+    if repository is None or policy.commit_of(repository) or not _COMMIT.fullmatch(content or ""):
+        return source
+    return source.model_copy(update={"revision": content})
+
+
+def _loaded(source: ModelSource, policy: ModelPolicy, progress: Callable[[str], None]) -> LoadedSource:
     if source.hugging_face is not None:
         return _from_repository(source.hugging_face, source, policy, progress)
     if source.entrypoint is None:
         assert source.file is not None  # ModelSource has one of the three
         has_digest = (policy.digest_of(source.file) or source.sha256) is not None
-        return load_file(local_file(source.file, source.sha256, policy), has_digest=has_digest)
+        path = local_file(source.file, source.sha256, policy)
+        return LoadedSource(load_file(path, has_digest=has_digest), sha256_of(path))
     model = _from_entrypoint(source.entrypoint, source.kwargs)
-    if source.weights is not None:
-        load_weights(model, local_file(source.weights, source.sha256, policy))
-    return model
+    if source.weights is None:
+        return LoadedSource(model, None)
+    path = local_file(source.weights, source.sha256, policy)
+    load_weights(model, path)
+    return LoadedSource(model, sha256_of(path))
 
 
 def resolve_entrypoint(entrypoint: str) -> Callable[..., Any]:
@@ -62,7 +109,7 @@ def resolve_entrypoint(entrypoint: str) -> Callable[..., Any]:
 
 def _from_repository(
     repository: str, source: ModelSource, policy: ModelPolicy, progress: Callable[[str], None]
-) -> torch.nn.Module:
+) -> LoadedSource:
     try:
         from partita_runtime.models.hugging_face.module import load_checkpoint
         from partita_runtime.models.hugging_face.repository import find_checkpoint
@@ -74,7 +121,8 @@ def _from_repository(
             "to the environment",
         ) from error
     checkpoint = find_checkpoint(repository, source.revision, policy, progress)
-    return load_checkpoint(checkpoint, source.task, with_code=policy.runs_code_of(repository))
+    model = load_checkpoint(checkpoint, source.task, with_code=policy.runs_code_of(repository))
+    return LoadedSource(model, checkpoint.content)
 
 
 def _from_entrypoint(entrypoint: str, kwargs: dict[str, Any]) -> torch.nn.Module:

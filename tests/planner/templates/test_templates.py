@@ -101,9 +101,16 @@ def test_divisors(made: PoolBuilder, want: set[int]) -> None:
     assert {s.divisor for t in found for s in t.stages} == want
 
 
-def test_pipeline_does_not_cross_profiles_that_cut_the_model_differently() -> None:
+@pytest.mark.parametrize(
+    "differs",
+    [
+        pytest.param({"partition": "another"}, id="another cut"),
+        pytest.param({"content": "0" * 64}, id="other weights"),
+    ],
+)
+def test_a_pipeline_does_not_cross_profiles_of_another_model(differs: dict[str, str]) -> None:
     asked = problem(session("s").model("m"), [pool("fast"), pool("slow")], [TWO_BLOCKS, TWO_BLOCKS.on("slow")])
-    other = asked.profiles["m", "slow"].model_copy(update={"partition": "another"})
+    other = asked.profiles["m", "slow"].model_copy(update=differs)
     classes = module_classes("m", asked.pools, {**asked.profiles, ("m", "slow"): other}, fp16_cuts=True)
 
     found = enumerate_templates(classes, TemplateLimits(10**9, lambda _: 0)).templates

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.files import sha256_of
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
@@ -47,13 +48,12 @@ class Checkpoint:
 
     @property
     def content(self) -> str:
-        """What identifies the content: the commit, or a digest of the files."""
+        """What identifies the content: the commit, or a SHA-256 digest of the files."""
         if self.commit is not None:
-            return f"commit {self.commit}"
-        found = hashlib.sha256()
-        for name, path in sorted(self.files.items()):
-            found.update(f"{name} {sha256_of(path)}\n".encode())
-        return f"sha256 {found.hexdigest()}"
+            return self.commit
+        return hashlib.sha256(
+            "".join(f"{name} {sha256_of(path)}\n" for name, path in sorted(self.files.items())).encode()
+        ).hexdigest()
 
 
 def checkpoint_files(
@@ -128,12 +128,6 @@ def matches(path: Path, etag: str) -> bool:
 def etag_of(path: Path) -> str:
     """The name in a cache of the file's content; empty for a file that is no link."""
     return os.path.basename(os.readlink(path)) if path.is_symlink() else ""
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 digest of a file."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def unreadable(message: str) -> ModelError:

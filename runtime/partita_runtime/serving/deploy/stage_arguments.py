@@ -72,6 +72,7 @@ def stage_build(
         first=first,
         end=end,
         partition=None if emulated else profile.partition,
+        content=None if emulated else profile.content,
         backend=session.execution.backend,
         device=Device.CUDA if has_gpus(pool) else Device.CPU,
         cut_dtype=session.execution.cut_dtype,

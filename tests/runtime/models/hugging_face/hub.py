@@ -25,6 +25,8 @@ class Repository:
     files: Mapping[str, bytes]
     revisions: Mapping[str, str] = field(default_factory=lambda: {"main": COMMIT, "v1": OLD_COMMIT})
     """Commits of branches and tags."""
+    older: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """The files of commits that have others."""
     token: str | None = None
     """Gated: needed to read it."""
     replaced: dict[str, bytes] = field(default_factory=dict)
@@ -86,9 +88,10 @@ class _Handler(BaseHTTPRequestHandler):
         name = found.groupdict().get("file")
         if name is None:
             return self._send(json.dumps(_info(found["name"], commit, repository)).encode(), {})
-        if name not in repository.files:
+        files = repository.older.get(commit, repository.files)
+        if name not in files:
             return self._refuse(404, "EntryNotFound")
-        content = repository.files[name]
+        content = files[name]
         headers = {"ETag": f'"{etag(name, content)}"', "X-Repo-Commit": commit}
         if self.command == "GET" and repository.broken_off.get(name, 0) > 0:
             repository.broken_off[name] -= 1
@@ -112,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _info(name: str, commit: str, repository: Repository) -> dict[str, object]:
     siblings = []
-    for file, content in repository.files.items():
+    for file, content in repository.older.get(commit, repository.files).items():
         large = {"lfs": {"sha256": etag(file, content), "size": len(content), "pointerSize": 134}}
         siblings.append({"rfilename": file, "size": len(content), **(large if file.endswith(".safetensors") else {})})
     return {"id": name, "sha": commit, "siblings": siblings}

@@ -278,6 +278,17 @@ def test_the_default_transport_is_not_written_so_running_applications_do_not_res
     assert "transport" not in {*stage["args"], *frontend["args"]}
 
 
+def test_replicas_load_the_content_that_was_profiled_unless_they_are_emulated() -> None:
+    app = detector_with_crops()
+    profiles = {pair: profile.model_copy(update={"content": "0" * 64}) for pair, profile in app.profiles.items()}
+    cpus = {name: pool(name).with_spec(sharing=Sharing(mode=SharingMode.CPU)).build() for name in app.pools}
+
+    real, emulated = (stage_applications(app.session, app.plan, profiles, pools, {}) for pools in (cpus, app.pools))
+
+    assert {made["args"]["build"]["content"] for made in real} == {"0" * 64}
+    assert not [made for made in emulated if "content" in made["args"]["build"]]
+
+
 def test_a_plan_without_its_profiles_is_refused() -> None:
     app = detector_with_crops()
     with pytest.raises(KeyError, match="detector"):
