@@ -78,3 +78,17 @@ def test_session_with_an_endpoint_has_no_reference() -> None:
 def test_model_that_cannot_be_loaded_is_named() -> None:
     with pytest.raises(ModelError, match="there_is_no_such"):
         WholeModels(session(1, "there_is_no_such.module:model"))
+
+
+def test_samples_of_variable_size_are_padded_as_by_a_frontend() -> None:
+    module = {
+        "name": "first",
+        "model": {"entrypoint": f"{__name__}:scale", "kwargs": {"by": 2.0}},
+        "input": {"shape": [8], "variableDimension": 0, "padding": "-1"},
+        "sizes": [{"size": 4}, {"size": 8}],
+    }
+    spec = {"slo": {"latencyMs": 100}, "rate": {"requestsPerSecond": 1}, "modules": [module]}
+    models = WholeModels(InferenceSessionSpec.model_validate(spec))
+    answer = models.answer({"input": np.array([1, 2, 3], np.float32)})
+    np.testing.assert_array_equal(answer["first"], [[2, 4, 6, -2]])
+    assert models.answer({"input": np.ones(5, np.float32)})["first"].shape == (1, 8)
