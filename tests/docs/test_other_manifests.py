@@ -112,11 +112,11 @@ def test_a_dockerfile_has_what_it_copies(block: Block) -> None:
 
 
 def test_images_are_built_with_extras_that_exist() -> None:
-    known = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    known = re.findall(r"^([\w-]+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     named = {
         extra
         for page in {block.page for block in all_blocks("sh", "yaml", "dockerfile")}
-        for extras in re.findall(r"EXTRAS=([a-z0-9]+(?:,[a-z0-9]+)*)", (ROOT / page).read_text())
+        for extras in re.findall(r"EXTRAS=([a-z0-9-]+(?:,[a-z0-9-]+)*)", (ROOT / page).read_text())
         for extra in extras.split(",")
     }
 
