@@ -51,3 +51,16 @@ def test_profile_of_another_model_is_not_used() -> None:
     found = offline_problem([pool("fast").build()], MANY.build(), [profile("x").build()], {"fast": 1})
 
     assert found.profiles == {}
+
+
+def test_size_classes_have_the_profiles_of_modules_of_their_sizes() -> None:
+    sized = session("sized").sized("m", {16: None, 32: None}).build()
+    small = PROFILES[0].request.input.model_copy(update={"shape": (3, 32, 16)})
+    profiled = PROFILES[0].model_copy(update={"request": PROFILES[0].request.model_copy(update={"input": small})})
+
+    found = offline_problem([pool("fast").build()], sized, [*PROFILES, profiled], {"fast": 1})
+
+    assert {pair: each.request.input.shape[-1] for pair, each in found.profiles.items()} == {
+        ("m-s16", "fast"): 16,
+        ("m-s32", "fast"): 32,
+    }

@@ -79,3 +79,20 @@ def test_each_combination_of_pipelines_has_an_answer() -> None:
 
 def test_pipelines_with_the_same_cuts_count_once() -> None:
     assert cuts_of([replace(CHAIN, stages=2, slices=(1, 2)).plan.spec])["first"] == ((2,),)
+
+
+def test_size_classes_are_cut_like_modules() -> None:
+    app = application("reading").model(
+        "read",
+        input=(2, 32),
+        sizes=(8, 32),
+        outputs=((1, -1),),
+        entrypoint="tests.runtime.serving.models:columns",
+    )
+    app = replace(app, stages=2)
+    models, whole = RoundedModels(app.session.spec, [app.plan.spec]), WholeModels(app.session.spec)
+    for width, name in ((5, "read-s8"), (9, "read-s32")):
+        request = {"input": np.linspace(-1, 1, 2 * width, dtype=np.float32).reshape(2, width)}
+        (answer,) = models.answers(request)
+        assert [module.module for module in answer.modules] == [name]
+        np.testing.assert_allclose(answer.tensors["read"], whole.answer(request)["read"], atol=1e-2)
