@@ -201,6 +201,11 @@ class SessionBuilder:
         source = EndpointSource(url=f"http://{name}.models.svc", model=name, max_millis=max_millis)
         return self._with_module(Module(name=name, endpoint=source, input=INPUT))
 
+    def optional(self, *names: str) -> Self:
+        """These modules, which are there already, are optional."""
+        modules = [m.model_copy(update={"optional": m.name in names}) for m in self.build().spec.modules]
+        return self.with_spec(modules=tuple(modules))
+
     def edge(self, upstream: str, downstream: str, mean: str = "1", most: int | None = None) -> Self:
         """An edge that fans out by `mean`, and by at most `most`: 1 unless the mean is above 1, then 64."""
         most = most or (64 if float(mean) > 1 else 1)

@@ -1,6 +1,7 @@
 """The modules of an application, models and CPU functions between them, and the edges of its DAG."""
 
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
@@ -340,6 +341,13 @@ class Module(SpecModel):
         exclude_if=is_unset,
         description="The size classes of a model whose input has a variableDimension: a sample is padded to the "
         "smallest one that it fits into. Each class has batches, a profile and replicas of its own.",
+    )
+
+    optional: bool = Field(
+        default=False,
+        exclude_if=not_,
+        description="Whether a request goes on without this module's answer if the module fails or would be late. The "
+        "output NAME.answered says so.",
     )
 
     @property

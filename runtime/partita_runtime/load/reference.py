@@ -71,7 +71,7 @@ class WholeModels:
             due += graph.completed(sub.sub_id, run(sub))
         outcome = graph.finished(0)
         assert outcome is not None  # every sub-request was answered
-        return answer_of(self._interface, [sample.sink_rows(outcome.results)])
+        return answer_of(self._interface, [sample.sink_rows(outcome.results)], [outcome.left_out])
 
 
 def _whole(source: ModelSource) -> Any:

@@ -37,6 +37,8 @@ class RequestOutcome:
     """The answered sub-requests of modules without downstream, by (module, index); empty if the request failed."""
     failed: SubRequest | None
     """The sub-request that failed, if any."""
+    left_out: frozenset[str] = frozenset()
+    """Optional modules of which an answer is missing."""
 
 
 Lineage = tuple[int, ...]
@@ -57,6 +59,7 @@ class _RequestState:
     answered: dict[str, list[tuple[Lineage, SubRequest]]] = field(default_factory=dict)
     """By module, in order of completion."""
     failed: SubRequest | None = None
+    left_out: set[str] = field(default_factory=set)
 
 
 class _OpenSubRequest(NamedTuple):
@@ -72,6 +75,7 @@ class _GraphNode:
     """One module as a node of the DAG."""
 
     is_function: bool
+    is_optional: bool
     upstreams: tuple[str, ...]
     targets: tuple[str, ...]
     fan_out: Mapping[str, int]
@@ -89,7 +93,8 @@ class RequestGraph:
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
     once, when everything upstream is answered, even if there was nothing to answer. A request fails with its first
-    failed sub-request. Modules are those of the session: the size class that serves a sample changes nothing here.
+    failed sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
+    of the session: the size class that serves a sample changes nothing here.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
@@ -154,10 +159,22 @@ class RequestGraph:
             if not self._nodes[target].joins:
                 count = min(children.get(target, 0), node.fan_out[target]) if target in node.fan_out else 1
                 spawned += [self._spawn(request, target, (sub_id,), i, (*lineage, i)) for i in range(count)]
-        request.pending[sub.module] -= 1
-        if not request.pending[sub.module] and not request.open_upstreams[sub.module]:
-            spawned += self._close(request, sub.module)
-        return spawned
+        return spawned + self._settled(request, sub.module)
+
+    def is_optional(self, sub_id: int) -> bool:
+        """Whether the request goes on without the answer of an unanswered sub-request."""
+        known = self._subs.get(sub_id)
+        return known is not None and self._nodes[known.sub.module].is_optional
+
+    def left_out(self, sub_id: int) -> list[SubRequest]:
+        """A sub-request of an optional module failed; returns the sub-requests that become due without its answer."""
+        known = self._subs.pop(sub_id, None)
+        if known is None:
+            return []
+        request, sub, _ = known
+        request.live.discard(sub_id)
+        request.left_out.add(sub.module)
+        return self._settled(request, sub.module)
 
     def failed(self, sub_id: int) -> list[SubRequest]:
         """A sub-request failed, so its request fails; returns the other sub-requests of it, to be cancelled.
@@ -204,11 +221,19 @@ class RequestGraph:
             if not self._nodes[module].targets
             for _, sub in sorted(request.answered.get(module, ()))
         ]
-        return RequestOutcome(request_id, request.deadline, () if request.failed else tuple(results), request.failed)
+        answered = () if request.failed else tuple(results)
+        return RequestOutcome(request_id, request.deadline, answered, request.failed, frozenset(request.left_out))
 
     def __len__(self) -> int:
         """Requests in progress, or ended and not yet removed by `finished`."""
         return len(self._requests)
+
+    def _settled(self, request: _RequestState, module: str) -> list[SubRequest]:
+        """One sub-request of `module` has ended; returns what becomes due if it was the last."""
+        request.pending[module] -= 1
+        if request.pending[module] or request.open_upstreams[module]:
+            return []
+        return self._close(request, module)
 
     def _spawn(
         self, request: _RequestState, module: str, parents: tuple[int, ...], sample: int, lineage: Lineage
@@ -249,6 +274,7 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
     return {
         module.name: _GraphNode(
             is_function=module.name in functions,
+            is_optional=module.optional,
             upstreams=tuple(edge.source for edge in session.edges if edge.target == module.name),
             targets=tuple(edge.target for edge in session.edges if edge.source == module.name),
             fan_out={
@@ -268,13 +294,14 @@ def _downstream(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str
 
 
 def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
-    """For each module, the shortest time (microseconds) of it and the modules after it for one sample."""
+    """For each module, the shortest time (microseconds) of it and what must follow it, for one sample."""
     alone = {
         module.name: min((sum(s.latency_micros[0] for s in p.stages) for p in module.pipelines), default=0)
         for module in plan.modules
     }
     own = _reserved(session) | _of_modules(session, alone, min)
-    return {name: own.get(name, 0) + after for name, after in longest_after(session, own).items()}
+    needed = {module.name: own.get(module.name, 0) for module in session.modules if not module.optional}
+    return {name: own.get(name, 0) + after for name, after in longest_after(session, needed).items()}
 
 
 def _of_modules(

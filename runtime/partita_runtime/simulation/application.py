@@ -73,9 +73,16 @@ class SimulatedApplication:
             self._completed(sub_id, self._modules.get(dispatch.module, dispatch.module))
 
     def dropped(self, drop: Drop) -> None:
-        """A sub-request is dropped: its request fails, and its other sub-requests are cancelled."""
+        """A sub-request is dropped: its request fails, and its other sub-requests are cancelled.
+
+        If its module is optional, the request goes on without it.
+        """
         request_id = self._graph.request_of(drop.request_id)
         if request_id is None:
+            return
+        if self._graph.is_optional(drop.request_id):
+            self._begin(self._graph.left_out(drop.request_id))
+            self._finish(request_id)
             return
         for other in self._graph.failed(drop.request_id):
             self._core.cancel(other.sub_id, self._clock.now)
@@ -111,6 +118,9 @@ class SimulatedApplication:
             for target, (most, share) in self._fan_outs[module].items()
         }
         self._begin(self._graph.completed(sub_id, children))
+        self._finish(request_id)
+
+    def _finish(self, request_id: int) -> None:
         outcome = self._graph.finished(request_id)
         if outcome is not None:
             self._tried_again(request_id, None)

@@ -132,6 +132,53 @@ def test_a_module_with_size_classes_is_one_module_with_the_longest_of_their_budg
     assert modules_of(graph.completed(first.sub_id)) == ["name"]
 
 
+def test_request_goes_on_without_an_optional_answer() -> None:
+    graph = graph_of(traffic().optional("car"))
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+    first, second, person = graph.completed(crop.sub_id, {"car": 2, "person": 1})
+
+    assert [graph.is_optional(sub.sub_id) for sub in (first, person)] == [True, False]
+    assert graph.left_out(first.sub_id) == []
+    assert graph.left_out(first.sub_id) == [], "it is known already"
+    graph.completed(person.sub_id)
+    (merge,) = graph.completed(second.sub_id)
+    assert merge.parents == (second.sub_id, person.sub_id)
+    graph.completed(merge.sub_id)
+
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert (modules_of([*outcome.results]), outcome.failed, outcome.left_out) == (["merge"], None, {"car"})
+
+
+def test_what_follows_an_optional_module_does_not_run_without_its_answer() -> None:
+    builder = session("s").chain("first", "second", "third").function("merge").edge("third", "merge")
+    graph = graph_of(builder.edge("first", "merge").optional("second"))
+    (first,) = graph.start(0, DEADLINE, {"first": 1})
+    (second,) = graph.completed(first.sub_id, {"second": 1})
+    (merge,) = graph.left_out(second.sub_id)
+    assert (merge.module, merge.parents) == ("merge", (first.sub_id,))
+
+
+def test_a_request_with_an_optional_answer_only_ends_without_results() -> None:
+    graph = graph_of(session("s").model("only").optional("only"))
+    (only,) = graph.start(0, DEADLINE, {"only": 1})
+    assert graph.left_out(only.sub_id) == []
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert (outcome.results, outcome.left_out) == ((), {"only"})
+
+
+def test_the_time_of_optional_modules_does_not_make_others_too_late() -> None:
+    builder = session("s").function("crop", max_millis=5).function("extra", max_millis=40).edge("crop", "extra")
+    graph = graph_of(builder.model("m").optional("extra"))
+    (crop,) = graph.start(0, DEADLINE, {"crop": 1})
+    assert not graph.cannot_be_in_time(crop.sub_id, DEADLINE - 5_000)
+    (extra,) = graph.completed(crop.sub_id)
+    assert graph.cannot_be_in_time(extra.sub_id, DEADLINE - 39_999)
+    assert not graph.cannot_be_in_time(extra.sub_id, DEADLINE - 40_000)
+
+
 def test_join_runs_even_without_answers() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})

@@ -133,6 +133,11 @@ class Application:
         made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})
         return replace(self, edges=(*self.edges, made))
 
+    def optional(self, *names: str) -> Self:
+        """These modules, which are there already, are optional."""
+        made = [module.model_copy(update={"optional": module.name in names}) for module in self.session.spec.modules]
+        return self.with_spec(modules=tuple(made))
+
     def slo(self, millis: int) -> Self:
         return replace(self, slo_ms=millis)
 

@@ -227,6 +227,7 @@ class MetricsReport(WireModel):
     arrived: _Count = 0
     ended: tuple[RequestsEnded, ...] = ()
     cut_off: dict[str, _Count] = {}
+    left_out: dict[str, _Count] = {}
     information: dict[str, _Count] = {}
     size_classes: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
@@ -240,6 +241,7 @@ class SessionMetrics(WireModel):
     outcomes: dict[Outcome, _Count]
     """Since the coordinator began."""
     cut_off: dict[str, _Count]
+    left_out: dict[str, _Count] = {}
     requests: dict[Outcome, _Count] = {}
     request_micros: dict[Outcome, Micros] = {}
     information: dict[str, _Count] = {}

@@ -44,6 +44,7 @@ class MetricsAggregator:
         self._reports[frontend] = _LastReport(now - report.used_micros, report)
         self._meter.arrived += report.arrived
         self._meter.cut_off.update(report.cut_off)
+        self._meter.left_out.update(report.left_out)
         self._meter.information.update(report.information)
         self._meter.size_classes.update(report.size_classes)
         self._meter.held += report.were_held.samples
@@ -91,6 +92,7 @@ class MetricsAggregator:
             signals=signals.model_copy(update=reported),
             outcomes=dict(self._meter.outcomes),
             cut_off=dict(self._meter.cut_off),
+            left_out=dict(self._meter.left_out),
             requests=dict(self._meter.requests),
             request_micros=dict(self._meter.request_micros),
             information=dict(self._meter.information),

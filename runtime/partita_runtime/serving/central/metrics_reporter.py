@@ -25,6 +25,7 @@ class MetricsReporter:
         self._meter = meter
         self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
+        self._left_out = Counter(meter.left_out)
         self._information = Counter(meter.information)
         self._cut_off, self._size_classes = Counter(meter.cut_off), Counter(meter.size_classes)
         self._were_held = HeldTotals(meter.held, meter.held_micros)
@@ -38,6 +39,7 @@ class MetricsReporter:
         return Meter(
             outcomes=Counter(self.measured.outcomes),
             cut_off=Counter(self.measured.cut_off),
+            left_out=Counter(self.measured.left_out),
             requests=Counter(self.measured.requests),
             request_micros=Counter(self.measured.request_micros),
             information=Counter(self.measured.information),
@@ -54,12 +56,14 @@ class MetricsReporter:
             "arrived": self._meter.arrived - self._arrived,
             "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
             "cut_off": self._meter.cut_off - self._cut_off,
+            "left_out": self._meter.left_out - self._left_out,
             "information": self._meter.information - self._information,
             "size_classes": self._meter.size_classes - self._size_classes,
             "were_held": HeldTotals(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
         if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived
+            self._left_out = Counter(self._meter.left_out)
             self._information = Counter(self._meter.information)
             self._cut_off, self._size_classes = Counter(self._meter.cut_off), Counter(self._meter.size_classes)
             self._were_held = held

@@ -108,7 +108,13 @@ class Interface:
             ]
             if sink.name in self.indexed:
                 known.append(OutputTensor(index_name(sink.name), "INT64", (-1,)))
+        known += [OutputTensor(answered_name(name), "BOOL", (-1,)) for name in self.optional]
         return tuple(known)
+
+    @cached_property
+    def optional(self) -> tuple[str, ...]:
+        """Modules whose answer may be missing."""
+        return tuple(module.name for module in self.session.modules if module.optional)
 
     @cached_property
     def indexed(self) -> frozenset[str]:
@@ -122,6 +128,8 @@ class Interface:
         return output in names or any(output == name or output.startswith(f"{name}.") for name in unknown)
 
     def _one_row(self, name: str) -> bool:
+        if self.modules[name].optional:
+            return False
         upstreams = [edge for edge in self.session.edges if edge.target == name]
         is_function = self.modules[name].function is not None
         if not upstreams or (is_function and len(upstreams) > 1):
@@ -140,6 +148,11 @@ def _common(outputs: Sequence[TensorSpec]) -> SampleOutput:
 def output_names(module: str, count: int) -> list[str]:
     """Names of a sink model's output tensors: the module's name alone if there is one."""
     return [module] if count == 1 else [f"{module}.{k}" for k in range(count)]
+
+
+def answered_name(module: str) -> str:
+    """Name of the tensor that says for each sample of a request whether the answer of an optional module is in it."""
+    return f"{module}.answered"
 
 
 def index_name(module: str) -> str:

@@ -3,14 +3,14 @@
 `scheduling.requests` decides which sub-requests there are; this module has their inputs and answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from partita_api.session.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
-from partita_runtime.serving.protocol.interface import Interface, index_name, output_names
+from partita_runtime.serving.protocol.interface import Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
 from partita_runtime.serving.session.function_messages import Rows
 
@@ -152,10 +152,13 @@ def _unfit(samples: Rows, spec: TensorSpec) -> str:
 
 
 def answer_of(
-    interface: Interface, samples: Sequence[Mapping[str, Sequence[Sequence[Array] | Mapping[str, Array]]]]
+    interface: Interface,
+    samples: Sequence[Mapping[str, Sequence[Sequence[Array] | Mapping[str, Array]]]],
+    left_out: Sequence[Collection[str]],
 ) -> dict[str, Array]:
     """The tensors that answer a request, made of `SampleTensors.sink_rows` of each of its samples.
 
+    `left_out` has the optional modules of each sample of which an answer is missing.
     Raises DataflowError if rows of one tensor differ in shape.
     """
     tensors: dict[str, Array] = {}
@@ -168,6 +171,8 @@ def answer_of(
         if sink.name in interface.indexed:
             index = [i for i, sample in enumerate(samples) for _ in sample[sink.name]]
             tensors[index_name(sink.name)] = np.array(index, np.int64)
+    for name in interface.optional:
+        tensors[answered_name(name)] = np.array([name not in modules for modules in left_out])
     return tensors
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
-from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+from partita_runtime.scheduling.requests import RequestGraph, RequestOutcome, SubRequest
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.dispatch.dispatcher import OVERDUE_MICROS, Dispatcher
@@ -69,8 +69,8 @@ class RequestExecution:
     trace: "RequestTrace | None"
     """None unless the request is sampled."""
     samples: dict[int, SampleTensors] = field(default_factory=dict)
-    results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
-    """The results of each finished sample."""
+    outcomes: dict[int, RequestOutcome] = field(default_factory=dict)
+    """Of each finished sample."""
 
 
 class EpochExecutor:
@@ -181,7 +181,7 @@ class EpochExecutor:
             self._proceed(sub_id, children, now)
 
     def dropped(self, drop: Drop, now: int) -> None:
-        """The scheduler dropped a sub-request, so its request fails."""
+        """The scheduler dropped a sub-request, so its request fails, or goes on without it."""
         reason, message = _DROPS[drop.reason]
         error = UnservedError(reason, message.format(module=drop.module, detail=drop.detail))
         self._fail(drop.request_id, error, now)
@@ -271,14 +271,30 @@ class EpochExecutor:
         if self._sampled is not None:
             self._sampled.ended(sub_id, now)
         self._run(sample_id, self._graph.completed(sub_id, children), now)
+        self._finish_sample(sample_id, now)
+
+    def _leave_out(self, sub_id: int) -> None:
+        """A sub-request of an optional module has failed; run what follows without its answer."""
+        if sub_id not in self._subs:
+            return
+        now = self.dispatcher.now()
+        sample_id, sub = self._subs.pop(sub_id)
+        self._meter.left_out[sub.module] += 1
+        if self._sampled is not None:
+            self._sampled.ended(sub_id, now, failed=True)
+        self._run(sample_id, self._graph.left_out(sub_id), now)
+        self._finish_sample(sample_id, now)
+
+    def _finish_sample(self, sample_id: int, now: int) -> None:
+        """Answer the request if nothing of this sample, and of its other samples, is in progress."""
         outcome = self._graph.finished(sample_id)
         if outcome is None:
             return
         call = self._calls.pop(sample_id)
-        call.results[sample_id] = outcome.results
+        call.outcomes[sample_id] = outcome
         if cut_off := call.samples[sample_id].cut_off:
             self._meter.cut_off.update(cut_off)
-        if len(call.results) == len(call.samples):
+        if len(call.outcomes) == len(call.samples):
             self._finish(call, now)
 
     def _finish(self, call: RequestExecution, now: int) -> None:
@@ -286,8 +302,9 @@ class EpochExecutor:
         if handler is None:
             return
         try:
-            rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
-            tensors = answer_of(self.interface, rows)
+            outcomes = [call.outcomes[sample_id] for sample_id in call.samples]
+            rows = [s.sink_rows(outcome.results) for s, outcome in zip(call.samples.values(), outcomes, strict=True)]
+            tensors = answer_of(self.interface, rows, [outcome.left_out for outcome in outcomes])
         except DataflowError as error:
             handler.failed(UnservedError(UnservedReason.BROKEN, str(error)))
         else:
@@ -299,7 +316,10 @@ class EpochExecutor:
         self.dispatcher.margins.answering.observe(1, ended - now, ended)
 
     def _fail(self, sub_id: int, error: UnservedError, now: int) -> None:
-        if sub_id in self._subs:
+        if self._graph.is_optional(sub_id):
+            # Not at once: within `begin`, no answer may be made.
+            asyncio.get_running_loop().call_soon(self._leave_out, sub_id)
+        elif sub_id in self._subs:
             sample_id, _ = self._subs[sub_id]
             self._fail_call(self._calls[sample_id], error, now)
 

@@ -30,6 +30,14 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for module, count in sorted(meter.cut_off.items()):
         cut_off.add_metric((signals.session, module), count)
     yield cut_off
+    left_out = CounterMetricFamily(
+        "partita_optional_left_out",
+        "Sub-requests of optional modules that failed and were left out, by module",
+        labels=("session", "module"),
+    )
+    for module, count in sorted(meter.left_out.items()):
+        left_out.add_metric((signals.session, module), count)
+    yield left_out
     information = CounterMetricFamily(
         "partita_information_requests",
         "Requests of clients other than inference, by operation",

@@ -111,6 +111,8 @@ class Meter:
     """For how long they were held, summed up."""
     cut_off: Counter[str] = field(default_factory=Counter)
     """Sub-requests beyond `fanOut.max`, by module."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Sub-requests of optional modules that failed, by module."""
     requests: Counter[Outcome] = field(default_factory=Counter)
     """Requests that ended, each counted once, whatever its number of samples."""
     request_micros: Counter[Outcome] = field(default_factory=Counter)
