@@ -9,7 +9,7 @@ from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.telemetry.signals import Meter, Outcome
 
 _SUCCEEDED = (Outcome.IN_TIME, Outcome.LATE)
-_FAILED = tuple(outcome for outcome in Outcome if outcome not in (*_SUCCEEDED, Outcome.CANCELLED))
+_FAILED = tuple(outcome for outcome in Outcome if outcome not in (*_SUCCEEDED, Outcome.CANCELLED, Outcome.REFUSED))
 
 
 def configuration(session: Session, model: str | None, version: str | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ _STATUS: Final[Mapping[UnservedReason, int]] = {
     UnservedReason.UNAVAILABLE: 503,
     UnservedReason.NO_ANSWER: 504,
     UnservedReason.BROKEN: 500,
+    UnservedReason.REFUSED: 400,
 }
 
 

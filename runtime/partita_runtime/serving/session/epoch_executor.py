@@ -21,7 +21,7 @@ from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.endpoints import Endpoint
-from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool
+from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool, FunctionRefusalError
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
@@ -239,10 +239,13 @@ class EpochExecutor:
             self._proceed(sub_id, children, self.dispatcher.now())
 
     def function_failed(self, sub_id: int, error: FunctionError) -> None:
-        """A function has failed, so its request fails."""
+        """A function has failed or refuses the request, so the request fails."""
         if sub_id in self._subs:
             _, sub = self._subs[sub_id]
-            failure = UnservedError(UnservedReason.BROKEN, f"module {sub.module!r} failed: {error}")
+            if isinstance(error, FunctionRefusalError):
+                failure = UnservedError(UnservedReason.REFUSED, str(error))
+            else:
+                failure = UnservedError(UnservedReason.BROKEN, f"module {sub.module!r} failed: {error}")
             self._fail(sub_id, failure, self.dispatcher.now())
 
     # Requests and their sub-requests.

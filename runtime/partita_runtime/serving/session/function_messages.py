@@ -34,6 +34,8 @@ class CallOutcome(NamedTuple):
     """What it returned by name, as `Rows`; None if the call failed."""
     problem: str = ""
     """Why it failed, as text: not all exceptions can be pickled."""
+    is_refusal: bool = False
+    """Whether the function refuses what the client has sent."""
 
 
 LENGTH: Final = struct.Struct("<Q")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any, BinaryIO, cast
 
+from partita_runtime.functions import RequestRefusedError
 from partita_runtime.models.policy import policy_here
 from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, answer_arrays, frame
 
@@ -73,6 +74,8 @@ def _outcome(call: FunctionCall) -> CallOutcome:
         if not isinstance(answer, Mapping):
             return CallOutcome(None, f"it must return a mapping of arrays, not {type(answer).__name__}")
         return CallOutcome(answer_arrays(answer))
+    except RequestRefusedError as error:
+        return CallOutcome(None, str(error), is_refusal=True)
     except Exception as error:
         return CallOutcome(None, f"{type(error).__name__}: {error}")
 

@@ -29,6 +29,10 @@ class FunctionError(Exception):
     """A function cannot be loaded, raised an exception, ended its process or hangs; the message says which."""
 
 
+class FunctionRefusalError(FunctionError):
+    """A function refuses the request because of what the client has sent; the message is for the client."""
+
+
 class FunctionInput(NamedTuple):
     """The input of one call."""
 
@@ -117,7 +121,9 @@ class FunctionPool:
 
     def answered(self, call: _QueuedCall, outcome: CallOutcome) -> None:
         """A process has answered."""
-        if outcome.answer is None:
+        if outcome.is_refusal:
+            self._caller.function_failed(call.sub_id, FunctionRefusalError(outcome.problem))
+        elif outcome.answer is None:
             self.failed(call, outcome.problem)
         else:
             self._caller.function_answered(call.sub_id, outcome.answer)

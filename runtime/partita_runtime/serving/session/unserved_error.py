@@ -22,6 +22,8 @@ class UnservedReason(Enum):
     """No answer was made long after the deadline."""
     BROKEN = auto()
     """A model or a function failed, or its answer does not fit."""
+    REFUSED = auto()
+    """A function refuses what the client has sent."""
 
 
 _OUTCOMES: Final[Mapping[UnservedReason, Outcome]] = {
@@ -31,6 +33,7 @@ _OUTCOMES: Final[Mapping[UnservedReason, Outcome]] = {
     UnservedReason.UNAVAILABLE: Outcome.FAILED,
     UnservedReason.NO_ANSWER: Outcome.FAILED,
     UnservedReason.BROKEN: Outcome.FAILED,
+    UnservedReason.REFUSED: Outcome.REFUSED,
 }
 
 

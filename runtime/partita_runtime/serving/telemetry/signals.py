@@ -20,7 +20,7 @@ MAX_LATENCIES: Final = 200_000
 
 
 class Outcome(StrEnum):
-    """How an accepted sample of a request ended. All but IN_TIME and CANCELLED are bad."""
+    """How an accepted sample of a request ended. All but IN_TIME, CANCELLED and REFUSED are bad."""
 
     IN_TIME = "in_time"
     LATE = "late"
@@ -34,6 +34,8 @@ class Outcome(StrEnum):
     """A model or function failed, a replica was lost, or the coordinator was away."""
     CANCELLED = "cancelled"
     """The client left."""
+    REFUSED = "refused"
+    """A function refused what the client sent."""
 
 
 class SessionStageSignals(StatusModel):
@@ -174,7 +176,7 @@ def session_signals(
     plan = situation.plan
     seconds = max(after.at - before.at, 1) / 1e6
     outcomes = {o: after.outcomes.get(o, 0) - before.outcomes.get(o, 0) for o in Outcome}
-    ended = sum(outcomes.values()) - outcomes[Outcome.CANCELLED]
+    ended = sum(n for outcome, n in outcomes.items() if outcome not in (Outcome.CANCELLED, Outcome.REFUSED))
     taken = [latency for _, latency in takewhile(lambda answer: answer[0] > before.at, reversed(latencies))]
     p50, p99 = np.percentile(taken, (50, 99)) / 1000 if taken else (0.0, 0.0)
     earlier = before.core if before.source == after.source else None

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from partita_runtime.functions import RequestRefusedError
+
 Arrays = Mapping[str, np.ndarray]
 Upstream = Mapping[str, Sequence[np.ndarray]]
 
@@ -44,6 +46,14 @@ def width(_request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
     """The width of one line."""
     (tensors,) = upstream.values()
     return {"width": np.array(tensors[0].shape[-1], np.int64)}
+
+
+def odd(request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
+    """The first element of the request, refused if it is even."""
+    number = int(request["input"].flat[0])
+    if number % 2 == 0:
+        raise RequestRefusedError(f"{number} is even; send an odd number")
+    return {"number": np.array([number], np.int64)}
 
 
 def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:

@@ -194,3 +194,18 @@ async def test_requests_whose_functions_cannot_be_in_time_are_refused_before_the
         assert (await first).status_code == 200
         assert began.read_text().split() == ["0"]
         assert running.session.meter.outcomes[Outcome.TOO_LATE] == 2
+
+
+async def test_a_function_refuses_what_the_client_has_sent() -> None:
+    app = application("odd").model("only").function("f", "odd").edge("only", "f")
+
+    async with stand(app) as running:
+        answers = {}
+        for number in (1, 2, 3):
+            given = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [float(number)] * 4}
+            answers[number] = await running.client.post("/v2/models/odd/infer", json={"inputs": [given]})
+
+        assert {number: answer.status_code for number, answer in answers.items()} == {1: 200, 2: 400, 3: 200}
+        assert answers[2].json() == {"error": "2 is even; send an odd number"}
+        assert running.session.meter.outcomes == {Outcome.IN_TIME: 2, Outcome.REFUSED: 1}
+        assert running.session.signals().bad_rate == 0, "the session served all that it could"
