@@ -1,6 +1,8 @@
 """One Ray cluster with sessions, for all tests of serving that need one."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.fixtures import RayClusterFactory
@@ -11,6 +13,9 @@ from tests.runtime.serving.telemetry.collector import Collector, collector
 
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.kuberay.pod_drain import DRAIN_VARIABLE
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
+sys.path.insert(0, str(EXAMPLES))  # so the cluster can import them
 
 
 @pytest.fixture(scope="session")
