@@ -58,7 +58,7 @@ def _compare(url: str, path: Path) -> Comparison | None:
         for line in lines or ("(no text)",):
             click.echo(f"  {name:8} {line}")
     if served.left_out:
-        click.echo(f"  {served.left_out} lines were found but not read: the session reads at most 64 of a picture")
+        click.echo(f"  {served.left_out} lines were found but not read: the session reads at most 256 of a picture")
     click.echo(f"  {_share(comparison.different, comparison.characters)}")
     return comparison
 

@@ -41,7 +41,7 @@ WIDEST: Final = 60
 """The most times that a picture may be as wide as high. The package adds space above and below."""
 TALLEST: Final = 8
 """The most times that a picture may be as high as wide."""
-MOST_LINES: Final = 64
+MOST_LINES: Final = 256
 """The most lines of a picture that are read: the largest fan-out."""
 LARGEST: Final = 1984
 """The longest side of a picture for the detector of large pictures."""

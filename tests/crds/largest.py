@@ -44,7 +44,7 @@ def largest_session() -> Json:
         {
             **SESSION["spec"],
             "modules": [{"name": name, "model": MODEL, "input": INPUT, "image": IMAGE} for name in NAMES],
-            "edges": [{"from": one, "to": other, "fanOut": {"mean": QUANTITY, "max": 64}} for one, other in ends],
+            "edges": [{"from": one, "to": other, "fanOut": {"mean": QUANTITY, "max": 256}} for one, other in ends],
             "pools": NAMES,
             "poolSelector": SELECTOR,
             "batching": {"modules": dict.fromkeys(NAMES, "Eager")},

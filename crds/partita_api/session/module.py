@@ -369,11 +369,16 @@ class Module(SpecModel):
         return self.input.shape[self.image.channel_dimension]
 
 
+MAX_FAN_OUT: Final = 256
+
+
 class FanOut(SpecModel):
     """How many sub-requests one upstream answer makes on an edge."""
 
     mean: Quantity = Field(default=Quantity("1"), description='Average number, to plan rates with, such as "1.5".')
-    max: int = Field(default=1, ge=1, le=64, description="Most sub-requests taken from one answer; more are left out.")
+    max: int = Field(
+        default=1, ge=1, le=MAX_FAN_OUT, description="Most sub-requests taken from one answer; more are left out."
+    )
 
 
 class Edge(SpecModel):
