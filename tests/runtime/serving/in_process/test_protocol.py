@@ -226,7 +226,7 @@ async def test_requests_with_too_many_crops_leave_nothing_behind() -> None:
             .edge("detector", "f")
             .edge("f", "classifier"),
             500,
-            "answered float32[1, 3, 3] for 'classifier', which takes float32['n', 2, 2]",
+            "answered float32[1, 3, 3] for 'classifier', which takes float32[n, 2, 2]",
             id="returns another shape",
         ),
         pytest.param(
@@ -243,7 +243,7 @@ async def test_requests_with_too_many_crops_leave_nothing_behind() -> None:
         pytest.param(
             application("f").model("detector").model("classifier", input=(3,)).edge("detector", "classifier"),
             500,
-            "'detector' answered float32[2] for 'classifier', which takes float32['n', 3]",
+            "'detector' answered float32[2] for 'classifier', which takes float32[n, 3]",
             id="models with different shapes",
         ),
     ],
