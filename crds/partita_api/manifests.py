@@ -1,6 +1,6 @@
 """Reads Partita's resources from YAML, with errors that say which document and field is wrong."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,17 +93,21 @@ def parse_resource(document: Any, source: str) -> Resource | str:
 
 def explain(error: ValidationError) -> str:
     """A validation error as lines of `field: what is wrong`."""
+    return "\n".join(
+        f"  {'.'.join(str(part) for part in place) or '(object)'}: {message}" for place, message in broken_fields(error)
+    )
+
+
+def broken_fields(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The wrong fields in a validation error, as the names and indices that lead to them, and what is wrong."""
     problems = error.errors(include_url=False)
     places = [problem["loc"] for problem in problems]
-    lines = []
     for problem in problems:
         place = problem["loc"]
         # Of a list whose items are wrong, pydantic also says that it has too few items.
         if problem["type"] == "too_short" and any(p != place and p[: len(place)] == place for p in places):
             continue
-        path = ".".join(str(part) for part in place) or "(object)"
-        lines.append(f"  {path}: {problem['msg'].removeprefix('Value error, ')}")
-    return "\n".join(lines)
+        yield place, problem["msg"].removeprefix("Value error, ")
 
 
 def _sorted_by_kind(resources: Iterable[Resource | str]) -> Manifests:

@@ -1,5 +1,6 @@
 """Names that every part of Partita agrees on, and the base classes of its API models with the rules that they keep."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,6 +42,8 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1123 label: the form of the names of modules, pools and sessions."""
+MAX_SESSION_NAME: Final = 54
+"""A plan's name is the session's and nine more characters, and the value of labels, which have at most 63."""
 
 _YEARS: Final = range(1970, 9000)
 
@@ -54,6 +57,11 @@ def _point_in_time(text: str) -> str:
 
 Timestamp = Annotated[str, AfterValidator(_point_in_time), Field(json_schema_extra={"format": "date-time"})]
 """A point in time by RFC 3339, in the years that Python can compute with in every time zone."""
+
+
+def is_session_name(name: str) -> bool:
+    """Whether a session may have this name."""
+    return len(name) <= MAX_SESSION_NAME and re.fullmatch(NAME_PATTERN, name) is not None
 
 
 @dataclass(frozen=True)

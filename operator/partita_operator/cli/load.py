@@ -10,7 +10,6 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from zipfile import BadZipFile
 
 import click
@@ -27,7 +26,7 @@ from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, pa
 from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
 from partita_runtime.load.report import records_csv
 from partita_runtime.load.table import report_table
-from partita_runtime.serving.protocol.inference_client import Payload, encode_request
+from partita_runtime.serving.protocol.inference_client import Payload, client_headers, encode_request, model_url
 
 RANDOM_PAYLOADS = 8
 RETRY_S = 2.0
@@ -139,25 +138,18 @@ def load(
 
 def _endpoint(url: str) -> str:
     """The URL of the session's model. Raises BadInput if `url` cannot be that of a session."""
-    base = url.rstrip("/")
     try:
-        parts = urlsplit(base)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        usable = usable and base.isascii() and base.isprintable() and " " not in base
-    except ValueError:  # the port is no number, or the address is no IPv6 address
-        usable = False
-    model = parts.path.rpartition("/")[2] if usable else ""
-    if not model or parts.query or parts.fragment:
-        raise BadInput(f"{url!r} is not the URL of a session; give one such as http://127.0.0.1:8000/default/traffic")
-    return f"{base}/v2/models/{model}"
+        return model_url(url)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
 
 
 def _authorization(credentials: Path) -> dict[str, str]:
     """The header with a client's credentials. Raises BadInput, which does not repeat them."""
-    key = credentials.read_text(errors="replace").strip()
-    if not key or not (key.isascii() and key.isprintable()) or " " in key:
-        raise BadInput(f"{credentials} must have the credentials alone, in visible ASCII characters")
-    return {"Authorization": f"Bearer {key}"}
+    try:
+        return client_headers(credentials.read_text(errors="replace"))
+    except ValueError as error:
+        raise BadInput(f"{credentials} cannot be used: {error}") from error
 
 
 def _schedule(

@@ -18,7 +18,7 @@ from kubernetes.aio.watch import Watch
 
 from partita_api.meta import FIELD_MANAGER
 from partita_operator.kube.bodies.decoding import decoded
-from partita_operator.kube.connection import Connection, NoClusterError
+from partita_operator.kube.connection import REMEDY, Connection, NoClusterError
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, api_error, is_forbidden
 
 Document = dict[str, Any]
@@ -73,7 +73,7 @@ class KubernetesClient:
         except (OSError, ValueError) as error:
             raise NoClusterError(
                 f"No Kubernetes cluster: the certificates or keys for {connection.server} cannot be used: {error}; "
-                "pass --kubeconfig or set KUBECONFIG."
+                f"{REMEDY}"
             ) from error
         # It is not awaited: that would discover all kinds of the cluster.
         self._dynamic = DynamicClient(self._api)

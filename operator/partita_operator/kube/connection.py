@@ -19,6 +19,8 @@ from partita_operator.kube.bodies.responses import ShallowResponse
 _BEARER_TOKEN: Final = "BearerToken"
 """The official configuration's name for the Authorization header."""
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
+REMEDY: Final = "give another kubeconfig, or set KUBECONFIG."
+"""The end of messages that there is no usable cluster."""
 
 
 class NoClusterError(Exception):
@@ -72,14 +74,14 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Co
             return Connection(configuration, namespace)
         paths = str(kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG)
         if not _any_exists(paths):
-            raise NoClusterError(f"No Kubernetes cluster: {paths} does not exist; pass --kubeconfig or set KUBECONFIG.")
+            raise NoClusterError(f"No Kubernetes cluster: {paths} does not exist; {REMEDY}")
         loader = await load_kube_config(
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
         namespace = loader.current_context["context"].get("namespace")
     # For a file that is empty, is not text or has other contents, the official loader raises Python's own errors.
     except (ConfigException, yaml.YAMLError, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise NoClusterError(f"No Kubernetes cluster: {error}; pass --kubeconfig or set KUBECONFIG.") from error
+        raise NoClusterError(f"No Kubernetes cluster: {error}; {REMEDY}") from error
     return Connection(configuration, namespace, kubeconfig, context)
 
 

@@ -81,7 +81,7 @@ async def test_a_wrong_kubeconfig_has_a_message_with_the_fix(text: str | None, t
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(NoClusterError, match="--kubeconfig"):
+    with pytest.raises(NoClusterError, match="give another kubeconfig, or set KUBECONFIG"):
         await load_config(path)
 
 

@@ -1,12 +1,10 @@
 """Checks of a session that its schema cannot make: its graph, its models and its pools."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from partita_api.inferencesession import EngineType, InferenceSession, ObjectiveType
-from partita_api.meta import NAME_PATTERN
+from partita_api.meta import MAX_SESSION_NAME, is_session_name
 from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
@@ -18,9 +16,6 @@ from partita_operator.reconcile.session.pod_policy import forbidden_parts
 from partita_operator.settings.clients import Required
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.session.session_graph import session_problems
-
-MAX_SESSION_NAME: Final = 54
-"""A plan's name is the session's and nine more characters, and the value of labels, which have at most 63."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +48,7 @@ def find_problem(
 def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
     if session.key in cluster.unreadable:
         return SpecProblem(Reason.INVALID_SPEC, cluster.unreadable[session.key])
-    name = session.metadata.name
-    if len(name) > MAX_SESSION_NAME or not re.fullmatch(NAME_PATTERN, name):
+    if not is_session_name(session.metadata.name):
         return SpecProblem(
             Reason.INVALID_SPEC,
             f"The session's name must have at most {MAX_SESSION_NAME} characters: lower-case letters, digits and "

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,29 @@ class Payload:
 
     headers: Mapping[str, str]
     body: bytes
+
+
+def model_url(url: str) -> str:
+    """The URL of a session's model, from the session's. Raises ValueError if `url` cannot be that of a session."""
+    base = url.rstrip("/")
+    try:
+        parts = urlsplit(base)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and base.isascii() and base.isprintable() and " " not in base
+    except ValueError:  # the port is no number, or the address is no IPv6 address
+        usable = False
+    model = parts.path.rpartition("/")[2] if usable else ""
+    if not model or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is not the URL of a session; give one such as http://127.0.0.1:8000/default/traffic")
+    return f"{base}/v2/models/{model}"
+
+
+def client_headers(credentials: str) -> dict[str, str]:
+    """The header with a client's API key or token. Raises ValueError, which does not repeat them."""
+    key = credentials.strip()
+    if not key or not (key.isascii() and key.isprintable()) or " " in key:
+        raise ValueError("credentials are an API key or a token alone, in visible ASCII characters")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def encode_request(
