@@ -57,8 +57,19 @@ def signature(name: str, function: Any, *, bound: bool = False) -> str:
     if len(line) <= _LONGEST:
         return line
     returned = "" if found.return_annotation is found.empty else f" -> {_annotation(found.return_annotation)}"
-    parameters = "\n".join(f"    {_readable(str(parameter))}," for parameter in found.parameters.values())
-    return f"{name}(\n{parameters}\n){returned}"
+    parameters = "\n".join(f"    {line}," for line in _parameters(found))
+    return f"{name}(\n{parameters}\n){returned}".removesuffix(" -> None")
+
+
+def _parameters(found: inspect.Signature) -> Iterator[str]:
+    """Each parameter, and the star in front of those that are given by name only."""
+    kinds = [parameter.kind for parameter in found.parameters.values()]
+    bare_star = inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds
+    for kind, parameter in zip(kinds, found.parameters.values(), strict=True):
+        if bare_star and kind is inspect.Parameter.KEYWORD_ONLY:
+            yield "*"
+            bare_star = False
+        yield _readable(str(parameter))
 
 
 def _members(documented: type) -> Iterator[str]:

@@ -57,7 +57,7 @@ def test_a_field_has_type_default_and_limits() -> None:
 
     assert "| `slo` (required) | [object](#spec-slo) |" in page
     assert "| `priority` | integer | `0` |" in page
-    assert "| `dtype` | string | `FP32` | Element type. One of" in page, "of a field in a list, too"
+    assert "| `dtype` | string | `FP32` | Element type. " in page, "of a field in a list, too"
     assert "One of `Declared`, `Observed`." in page
     assert "#### `spec.modules[].model` {#spec-modules-model}" in page
 
@@ -137,10 +137,15 @@ def test_doctests_become_blocks_of_code() -> None:
 def test_long_signatures_have_one_parameter_on_a_line() -> None:
     def short(self: object, a: int, b: str = "x") -> None: ...
     def long(first_long_parameter: int, second_long_parameter: str, third_long_parameter: dict[str, int]) -> int: ...
+    def named(
+        first_long_parameter: int, *, second_long_parameter: str, third_long_parameter: dict[str, int]
+    ) -> None: ...
 
     assert signature("short", short, bound=True) == "short(a: int, b: str = 'x')"
     assert signature("long", long).splitlines()[1] == "    first_long_parameter: int,"
     assert signature("long", long).endswith("\n) -> int")
+    assert signature("named", named).splitlines()[1:3] == ["    first_long_parameter: int,", "    *,"]
+    assert signature("named", named).endswith("\n)")
 
 
 def test_types_are_as_a_reader_writes_them() -> None:
