@@ -180,6 +180,8 @@ async def test_a_model_and_secrets_of_images(reader: Shell, namespace: Kubectl) 
     inspect, command = pasted(MODELS)
     shutil.copy(packaged("PP-OCRv6_rec_small"), reader.folder / "model.onnx")
     assert "outputs: FP32 [40, 18710]" in await paste(reader, inspect)
+    (written,) = parse_manifests((reader.folder / "session.yaml").read_text(), "session.yaml").sessions
+    assert written.metadata.name == "model"
     in_default = "-n default"
     assert in_default in command
     await eventually(lambda: namespace.get("serviceaccount", "default"), lambda found: found is not None)

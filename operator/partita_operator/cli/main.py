@@ -31,6 +31,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Measure the blocks of a session's models on this machine.",
     ),
     "model": (f"{_OFFLINE}.model:model", "Look at a model's tensors, blocks and cuts, without a cluster."),
+    "init": (f"{_OFFLINE}.init:init", "Write the manifest of a session for a model, without a cluster."),
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
     "doctor": (
         "partita_operator.cli.doctor.command:doctor",

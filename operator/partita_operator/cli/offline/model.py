@@ -29,7 +29,7 @@ def model() -> None:
     """Look at models, without a cluster."""
 
 
-class _Shape(click.ParamType[tuple[int, ...]]):
+class Shape(click.ParamType[tuple[int, ...]]):
     """Dimensions, separated by commas."""
 
     name = "sizes"
@@ -44,7 +44,7 @@ class _Shape(click.ParamType[tuple[int, ...]]):
 
 @model.command()
 @click.argument("source")
-@click.option("--shape", type=_Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
+@click.option("--shape", type=Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
 @click.option("--dtype", type=click.Choice([*NUMPY_DTYPES]), default=str(DType.FP32), show_default=True)
 @click.option("--blocks", type=click.IntRange(1, 20), default=10, show_default=True, help="Most blocks to cut it into.")
 @click.option("--hugging-face", is_flag=True, help="SOURCE is a repository of Hugging Face, or a directory of one.")
@@ -80,11 +80,11 @@ def inspect(
     elif revision is not None or task is not None:
         raise BadInput("--revision and --task are of a repository; add --hugging-face")
     else:
-        model = _source(source)
-    found = _inspected(InspectionRequest(model=model, input=spec, blocks=blocks), policy_text(policy))
+        model = model_source(source)
+    found = inspected(InspectionRequest(model=model, input=spec, blocks=blocks), policy_text(policy))
 
     def text(console: Console) -> None:
-        lines = [f"input: {_text([found.input])}", f"outputs: {_text(found.outputs)}"]
+        lines = [f"input: {tensors_in_words([found.input])}", f"outputs: {tensors_in_words(found.outputs)}"]
         lines += [f"warning: {warning}" for warning in found.warnings]
         console.print("\n".join(lines), markup=False, highlight=False)
         table = Table("block", "time", "MFLOP", "weights", "activations", "behind it", "tensors")
@@ -96,7 +96,7 @@ def inspect(
                 filesize.decimal(block.memory.weights_bytes),
                 filesize.decimal(block.memory.activation_bytes),
                 filesize.decimal(block.crossing.bytes),
-                _text(block.crossing.specs),
+                tensors_in_words(block.crossing.specs),
             )
         console.print(table)
         console.print(
@@ -106,8 +106,8 @@ def inspect(
     emit(found.model_dump(mode="json", by_alias=True), output, text)
 
 
-def _source(source: str) -> ModelSource:
-    """Raises BadInput for what is neither a file nor an entrypoint."""
+def model_source(source: str) -> ModelSource:
+    """A model from a file or an entrypoint. Raises BadInput for what is neither."""
     try:
         return ModelSource(file=source) if Path(source).suffix in SUFFIXES else ModelSource(entrypoint=source)
     except ValidationError as error:
@@ -126,7 +126,7 @@ def _repository(name: str, revision: str | None, task: str | None) -> ModelSourc
         ) from error
 
 
-def _inspected(request: InspectionRequest, policy: str) -> Inspection:
+def inspected(request: InspectionRequest, policy: str) -> Inspection:
     """The result of another process. Raises BadInput with what is wrong with the model."""
     done = subprocess.run(
         [sys.executable, "-m", "partita_profiling.inspection_process"],
@@ -149,5 +149,6 @@ def _inspected(request: InspectionRequest, policy: str) -> Inspection:
     raise BadInput(f"the model ended its process: {last}")
 
 
-def _text(specs: Sequence[TensorSpec]) -> str:
+def tensors_in_words(specs: Sequence[TensorSpec]) -> str:
+    """Element types and dimensions: `FP32 [3, 224, 224], INT64 [1]`."""
     return ", ".join(f"{spec.dtype} {list(spec.shape)}" for spec in specs)
