@@ -151,11 +151,16 @@ class Profile(SpecModel):
 
     @classmethod
     def of_whole_model(
-        cls, model: ModelSource, input: TensorSpec, pool: str, milliseconds: Mapping[int, float]
+        cls,
+        model: ModelSource,
+        input: TensorSpec,
+        pool: str,
+        milliseconds: Mapping[int, float],
+        backend: str = "Eager",
     ) -> Self:
         """The profile of a model as one block on whole accelerators; `milliseconds` of a batch by its size."""
         sizes = tuple(sorted(milliseconds))
-        request = ProfileRequest(model=model, input=input, blocks=1, batch_sizes=sizes, pool=pool)
+        request = ProfileRequest(model=model, input=input, blocks=1, batch_sizes=sizes, pool=pool, backend=backend)
         times = tuple(1000 * milliseconds[size] for size in sizes)
         return cls(
             key=request.key,

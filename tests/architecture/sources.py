@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+SDK: Final = ROOT / "operator/partita"
 PACKAGES: Final = (
     ROOT / "crds/partita_api",
     ROOT / "planner/partita_planner",
     ROOT / "runtime/partita_runtime",
     ROOT / "profiling-jobs/partita_profiling",
     ROOT / "operator/partita_operator",
+    SDK,
     ROOT / "devtools/partita_devtools",
 )
 

@@ -40,6 +40,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/reference/cli.md": {PAGES_OF_FILES, PAGES_OF_SESSIONS},
     "docs/reference/client-api.md": {CLIENT_PAGES},
     "docs/reference/functions.md": {PYTHON_PAGES},
+    "docs/reference/sdk.md": {PYTHON_PAGES, "e2e/test_sdk.py"},
     "docs/reference/settings.md": {INSTALLATION_PAGES},
     "docs/tasks/alerts.md": {"operator/chart/test_alerts.py"},
     "docs/tasks/admission.md": {"operator/handlers/test_admission.py"},

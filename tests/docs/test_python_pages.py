@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.docs.pages import programs
 
 FUNCTIONS, SCHEDULING = "docs/reference/functions.md", "docs/concepts/scheduling.md"
 SIMULATION, PLANNER = "docs/tasks/simulation.md", "docs/internals/planner.md"
+SDK = "docs/reference/sdk.md"
 
 
 def execute(program: str, **names: Any) -> dict[str, Any]:
@@ -41,3 +43,12 @@ def test_a_plan() -> None:
     (program,) = programs(PLANNER)
 
     assert execute(program)["outcome"].plan.gpus() == {"t4": 5}
+
+
+def test_a_session_from_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """The parts that need a cluster run in tests/e2e."""
+    build, plan, _serve, _call = programs(SDK)
+    left = execute(plan, **execute(build))
+
+    assert "kind: InferenceSession" in capsys.readouterr().out
+    assert left["cheaper"].cost_per_hour <= left["plan"].cost_per_hour

@@ -11,7 +11,13 @@ from partita_devtools.docs.links import COPIED
 from partita_devtools.docs.python_api import package_page
 from partita_operator.cli.main import main
 
-PACKAGES: Final = ("partita_api", "partita_planner", "partita_runtime.scheduling", "partita_runtime.simulation")
+PACKAGES: Final = (
+    "partita",
+    "partita_api",
+    "partita_planner",
+    "partita_runtime.scheduling",
+    "partita_runtime.simulation",
+)
 """The packages with a page of their public names."""
 
 

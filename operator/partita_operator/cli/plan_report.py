@@ -74,8 +74,8 @@ def print_outcome(session: InferenceSession, outcome: Outcome, console: Console)
 
 def print_plan(session: InferenceSession, spec: PipelinePlanSpec, console: Console) -> None:
     """Print a plan's stages and its explanation."""
-    console.print(_stages(session, spec))
-    console.print(_in_words(spec), markup=False)
+    console.print(stage_table(session, spec))
+    console.print(in_words(spec), markup=False)
 
 
 def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome], console: Console) -> None:
@@ -160,7 +160,8 @@ def _in_short(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _stages(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
+def stage_table(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
+    """A plan's stages, one in a row. Cells are text."""
     table = Table(title=f"{session.key}, {spec.solution.strategy}", title_justify="left")
     for name in ("module", "budget ms", "pipeline", "batch", "blocks", "pool", "vGPUs", "stage ms"):
         table.add_column(name, justify="left" if name in ("module", "pipeline", "pool") else "right")
@@ -190,7 +191,8 @@ def _vgpus(stage: Stage) -> str:
     return f"{stage.replicas}{share}" + (f" ({stage.subcluster})" if stage.subcluster is not None else "")
 
 
-def _in_words(spec: PipelinePlanSpec) -> str:
+def in_words(spec: PipelinePlanSpec) -> str:
+    """A plan's cost, how good it is, and why, in lines."""
     solution, cost = spec.solution, spec.cost
     watts = f", {cost.power_watts} W" if cost.power_watts is not None else ""
     lines = [

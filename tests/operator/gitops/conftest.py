@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.operator.doubles import signals
 from tests.operator.gitops.agent import Agent, agent_on
+from tests.operator.gitops.kstatus import disagreement, kstatus
 from tests.operator.gitops.repository import FOLDERS, Repository
 from tests.operator.handlers.conftest import Operators
-from tests.operator.kstatus import disagreement, kstatus
 from tests.operator.kubectl import Json, Kubectl, install_definitions
 from tests.operator.kubelet_double import KubeletDouble
 

@@ -1,7 +1,7 @@
 """Argo CD's gitops-engine synchronizes the example repository with a cluster on which the operator works.
 
 `make e2e-gitops` runs it. GITOPS_AGENT is the path of the engine's agent; KSTATUS may be that of a program around
-kstatus (see `tests/operator/kstatus.py`). GITOPS_QUIET_SECONDS is how long nothing may be written at the end.
+kstatus (see `tests/operator/gitops/kstatus.py`). GITOPS_QUIET_SECONDS is how long nothing may be written at the end.
 """
 
 import asyncio

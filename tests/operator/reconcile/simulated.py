@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
-from tests.operator.kstatus import disagreement
+from tests.operator.gitops.kstatus import disagreement
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession

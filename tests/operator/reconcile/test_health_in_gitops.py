@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.builders import pool, session
-from tests.operator.kstatus import kstatus
+from tests.operator.gitops.kstatus import kstatus
 from tests.operator.mig_manager_double import MigManagerDouble
 from tests.operator.reconcile.pool.cut_nodes import Nodes, approved
 from tests.operator.reconcile.simulated import SimulatedCluster

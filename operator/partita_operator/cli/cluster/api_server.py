@@ -1,8 +1,11 @@
-"""The Kubernetes API server for the commands: reads Partita's objects, and sets annotations of sessions and pools."""
+"""The Kubernetes API server for the commands and the SDK: reads Partita's objects, and writes those of users."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
+from typing import Any, Final, Self, TypeVar
 
 import click
 
@@ -14,7 +17,7 @@ from partita_operator.cli.cluster.options import ClusterPlace
 from partita_operator.cli.errors import BadInput
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
-from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_missing
+from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_conflict, is_missing
 from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
@@ -36,13 +39,28 @@ FIELD_MANAGER: Final = "kubectl-partita"
 class ApiServer:
     """One cluster and the current namespace. A request that fails raises ClickException, which says what to do."""
 
-    def __init__(self, place: ClusterPlace) -> None:
+    def __init__(self, place: ClusterPlace, field_manager: str = FIELD_MANAGER) -> None:
+        self._manager = field_manager
         try:
-            self._connection = asyncio.run(load_config(place.kubeconfig, place.context))
+            self._connection = _completed(load_config(place.kubeconfig, place.context))
         except NoClusterError as error:
             raise BadInput(str(error)) from error
         self._server = self._connection.server
         self.namespace = place.namespace or self._connection.namespace or "default"
+
+    def in_namespace(self, namespace: str | None) -> Self:
+        """The same cluster with another namespace, if one is given."""
+        other = copy(self)
+        other.namespace = namespace or self.namespace
+        return other
+
+    def has_session(self, name: str) -> bool:
+        """Whether the namespace has the session."""
+        try:
+            self._ask(lambda client: client.get(SessionResource, name, self.namespace))
+        except _NotFoundError:
+            return False
+        return True
 
     def session(self, name: str) -> InferenceSession:
         """A session of the namespace."""
@@ -65,6 +83,10 @@ class ApiServer:
             raise click.ClickException(
                 f"There is no GPUPool {name}; the cluster's are: {', '.join(there) or 'none'}."
             ) from None
+
+    def pools(self) -> tuple[GPUPool, ...]:
+        """All pools of the cluster; one with an invalid spec has the default one."""
+        return tuple(read_pool(raw)[0] for raw in self._list(PoolResource, ALL_NAMESPACES))
 
     def plans(self, session: InferenceSession) -> dict[str, PipelinePlan]:
         """The session's plans by name."""
@@ -102,6 +124,23 @@ class ApiServer:
         namespace = owner.metadata.namespace or ""
         self._ask(lambda client: client.patch(resource, owner.metadata.name, patch, namespace))
 
+    def apply_session(self, manifest: Document, *, force: bool = False) -> InferenceSession:
+        """Server-side apply of a session with its name and namespace. `force` takes over fields of other managers."""
+        try:
+            raw = self._ask(lambda client: client.apply(SessionResource, manifest, force=force))
+        except _NotFoundError:
+            namespace = manifest["metadata"]["namespace"]
+            raise click.ClickException(
+                f"The cluster at {self._server} has no namespace {namespace}, or not Partita's kinds. Create the "
+                f"namespace, or install the kinds: `{install_crds()}`"
+            ) from None
+        return read_session(raw, None)[0]
+
+    def delete_session(self, name: str) -> None:
+        """Delete a session of the namespace, if it exists."""
+        with suppress(_NotFoundError):
+            self._ask(lambda client: client.delete(SessionResource, name, self.namespace))
+
     def _list(self, resource: Any, namespace: str) -> Sequence[Document]:
         try:
             return self._ask(lambda client: client.list(resource, namespace))
@@ -114,14 +153,18 @@ class ApiServer:
         """The answer to one request. Raises _NotFoundError and ClickException."""
 
         async def ask() -> T:
-            async with KubernetesClient(self._connection, FIELD_MANAGER) as client:
+            async with KubernetesClient(self._connection, self._manager) as client:
                 return await request(client)
 
         try:
-            return asyncio.run(ask())
+            return _completed(ask())
         except ApiError as error:
             if is_missing(error):
                 raise _NotFoundError from error
+            if is_conflict(error):
+                raise click.ClickException(
+                    f"Others manage these fields, and keep them without force: {error.message}"
+                ) from error
             raise click.ClickException(f"The API server at {self._server} refuses: {error.message}") from error
         except ApiUnreachableError as error:
             raise click.ClickException(f"The API server at {self._server} does not answer: {error}") from error
@@ -131,3 +174,13 @@ class ApiServer:
 
 class _NotFoundError(Exception):
     """The object or its kind does not exist."""
+
+
+def _completed(work: Coroutine[Any, Any, T]) -> T:
+    """Its result. In a notebook this thread has a running event loop, and the work gets a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

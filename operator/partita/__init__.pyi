@@ -1,0 +1,14 @@
+from .client import Client as Client
+from .cluster import Cluster as Cluster
+from .errors import ClusterError as ClusterError
+from .errors import InferenceError as InferenceError
+from .errors import InvalidSessionError as InvalidSessionError
+from .errors import NoPlanError as NoPlanError
+from .errors import NotReadyError as NotReadyError
+from .errors import PartitaError as PartitaError
+from .errors import Problem as Problem
+from .errors import WaitTimeoutError as WaitTimeoutError
+from .offline import pool as pool
+from .plan import Plan as Plan
+from .session import Session as Session
+from .tensor import Tensor as Tensor
