@@ -99,6 +99,9 @@ async def test_a_key_that_is_not_ascii(protected: Stand) -> None:
     [
         pytest.param("GET", "/v2/health/live", True, id="live"),
         pytest.param("GET", "/v2/health/ready", True, id="ready"),
+        pytest.param("GET", "/", True, id="live by V1"),
+        pytest.param("POST", "/v1/models/plain:predict", False, id="predict"),
+        pytest.param("GET", "/v1/models", False, id="models by V1"),
         pytest.param("GET", "/partita/signals", False, id="signals"),
         pytest.param("GET", "/partita/metrics", False, id="metrics"),
         pytest.param("GET", "/v2", False, id="server"),

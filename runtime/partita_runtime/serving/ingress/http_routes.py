@@ -12,6 +12,11 @@ class Operation(StrEnum):
     """What a request asks the service to do. The values are labels of a metric."""
 
     INFER = "infer"
+    PREDICT = "predict"
+    """Inference by V1."""
+    V1_LIVE = "v1_live"
+    V1_MODELS = "v1_models"
+    V1_MODEL = "v1_model"
     SERVER = "server"
     LIVE = "live"
     READY = "ready"
@@ -45,6 +50,10 @@ class HttpHead:
     """The values of all its headers `authorization`."""
 
 
+INFERENCE: Final = frozenset({Operation.INFER, Operation.PREDICT})
+"""Operations with tensors."""
+
+
 class Route(NamedTuple):
     """What a path asks for."""
 
@@ -62,6 +71,8 @@ class MethodError(RequestError):
 
 
 _SERVER_OPERATIONS: Final[Mapping[str, Operation]] = {
+    "": Operation.V1_LIVE,
+    "v1/models": Operation.V1_MODELS,
     "v2": Operation.SERVER,
     "v2/health/live": Operation.LIVE,
     "v2/health/ready": Operation.READY,
@@ -79,12 +90,14 @@ _MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
     "stats": Operation.STATISTICS,
     "infer": Operation.INFER,
 }
+_PREDICT: Final = ":predict"
 _SHARED_MEMORY: Final = frozenset({"systemsharedmemory", "cudasharedmemory", "xlasharedmemory"})
 _ALL_STATISTICS: Final = "stats"
 """Triton's path of the statistics of all models: a model of this name comes first."""
 _READING: Final = ("GET", "HEAD")
 _METHODS: Final[Mapping[Operation, Sequence[str]]] = {
     Operation.INFER: ("POST",),
+    Operation.PREDICT: ("POST",),
     Operation.INDEX: ("POST",),
     Operation.REPOSITORY: ("POST",),
     Operation.SHARED_MEMORY: (*_READING, "POST"),
@@ -118,6 +131,10 @@ def _route(parts: Sequence[str], session: str) -> Route | None:
     match parts:
         case _ if operation is not None:
             return Route(operation)
+        case ["v1", "models", name] if name.endswith(_PREDICT):
+            return Route(Operation.PREDICT, name.removesuffix(_PREDICT))
+        case ["v1", "models", name] if ":" not in name:
+            return Route(Operation.V1_MODEL, name)
         case ["v2", "models", name] if name == _ALL_STATISTICS != session:
             return Route(Operation.STATISTICS)
         case ["v2", "models", _, "trace", "setting"]:

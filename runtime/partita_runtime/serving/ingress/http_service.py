@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -11,13 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
-from partita_runtime.serving.ingress.http_routes import HttpHead, MethodError, Operation, not_found, route_of
+from partita_runtime.serving.ingress.http_formats import HttpFormat, Received, format_of
+from partita_runtime.serving.ingress.http_routes import INFERENCE, HttpHead, MethodError, Operation, not_found, route_of
 from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
-from partita_runtime.serving.protocol.images import IMAGE_TYPES, image_request, is_image
+from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE, EventMode, event_mode
+from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import (
     Body,
     InferRequest,
@@ -26,8 +28,7 @@ from partita_runtime.serving.protocol.inference import (
     model_metadata,
     server_metadata,
 )
-from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
-from partita_runtime.serving.protocol.openapi_document import openapi
+from partita_runtime.serving.protocol.openapi.document import openapi
 from partita_runtime.serving.protocol.triton import REFUSALS, asks_only_ready
 from partita_runtime.serving.session.body_memory import BodyMemoryError, BodyReading
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
@@ -41,11 +42,13 @@ logger = logging.getLogger(__name__)
 CONTENT_TYPES: Final = (
     "application/json",
     "application/octet-stream",
+    STRUCTURED_TYPE,
     *IMAGE_TYPES,
     "application/x-www-form-urlencoded",  # curl's default for any data
     "",
 )
 """Content types of an inference request."""
+_V1_TYPES: Final = ("application/json", STRUCTURED_TYPE, "application/x-www-form-urlencoded", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class HttpCall:
     content_type: str
     model: str | None = None
     version: str | None = None
+    event: EventMode | None = None
+    """How it is a CloudEvent; None if it is not."""
 
 
 class HttpAnswer(NamedTuple):
@@ -109,15 +114,16 @@ class HttpService:
         operation, model, version = route_of(head, self._name)
         if operation in _MEASUREMENTS:
             self._check_reader(head)
-        content_type = ""
-        if operation is Operation.INFER:
-            content_type = _content_type(head)
+        content_type, mode = "", None
+        if operation in INFERENCE:
+            content_type = _content_type(head, _V1_TYPES if operation is Operation.PREDICT else CONTENT_TYPES)
+            mode = event_mode(head.headers, content_type)
             if head.headers.get("content-encoding", "identity") != "identity":
                 raise RequestError(400, "compressed request bodies are not supported")
         length = digits(head.headers.get("content-length", "0"))
         if length is None or length > self.settings.max_request_bytes:
             raise too_large(self.settings)
-        return HttpCall(head, operation, content_type, model, version)
+        return HttpCall(head, operation, content_type, model, version, mode)
 
     def _check_reader(self, head: HttpHead) -> None:
         """Raises RequestError unless the request may read measurements."""
@@ -136,7 +142,7 @@ class HttpService:
             return
         if not self._session.clients.open:
             self._session.clients.check(call.head.credentials)
-        if operation is not Operation.INFER:
+        if operation not in INFERENCE:
             self._session.meter.information[operation.value] += 1
         if operation in REFUSALS:
             raise RequestError(400, REFUSALS[operation])
@@ -144,7 +150,7 @@ class HttpService:
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
         try:
-            if call.operation is Operation.INFER:
+            if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)
                 return
             answer = self._inform(call, body)
@@ -154,24 +160,28 @@ class HttpService:
 
     def _infer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         executor = executor_for(self._session, call.model, call.version)
-        if is_image(call.content_type, body):
-            requested = image_request(body, executor.interface)
-        else:
-            length = call.head.headers.get(HEADER_LENGTH)
-            requested = decode_request(body, length, executor.interface, self.settings.max_json_bytes)
+        format = format_of(call.operation is Operation.PREDICT, call.event)
+        received = Received(body, call.content_type, call.head.headers, self.settings.max_json_bytes)
+        requested = format.decode(received, executor.interface)
         if requested.images:
-            client.began(asyncio.create_task(self._infer_images(client, call, requested, executor, arrived)))
+            client.began(asyncio.create_task(self._infer_images(client, call, format, requested, executor, arrived)))
         else:
-            client.began(_HttpInference(self._session, client, call, requested, executor, arrived))
+            client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
 
     async def _infer_images(
-        self, client: HttpClient, call: HttpCall, requested: InferRequest, executor: EpochExecutor, arrived: int
+        self,
+        client: HttpClient,
+        call: HttpCall,
+        format: HttpFormat,
+        requested: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
     ) -> None:
         try:
             requested = await with_tensors(self._session, requested, executor, arrived, call.head.headers)
             executor = executor_for(self._session, call.model, call.version)
             # Nothing is awaited between the choice of the executor and the begin of the request.
-            client.began(_HttpInference(self._session, client, call, requested, executor, arrived))
+            client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
         except Exception as error:
             client.answer(_failure(error))
 
@@ -190,36 +200,42 @@ class HttpService:
                 return _json(statistics(session, call.model, call.version))
             case Operation.INDEX:
                 return _json(repository_index(session, asks_only_ready(body)))
+            case Operation.V1_LIVE:
+                return _json({"status": "alive"})
+            case Operation.V1_MODELS:
+                return _json({"models": [self._name]})
             case Operation.OPENAPI:
                 return _json(openapi(executor_for(session).interface, call.head.base_url))
             case Operation.SIGNALS:
                 return _json(session.signals().model_dump(mode="json", by_alias=True))
             case Operation.METRICS:
                 return HttpAnswer(200, metrics_text(session.signals(), session.total), {"content-type": CONTENT_TYPE})
-        if call.operation is Operation.MODEL_READY:
+        if call.operation in (Operation.MODEL_READY, Operation.V1_MODEL):
             executor_for(session, call.model, call.version)
-        return _json({"ready": session.ready}, 200 if session.ready else 503)
+        name = {"name": self._name} if call.operation is Operation.V1_MODEL else {}
+        return _json({**name, "ready": session.ready}, 200 if session.ready else 503)
 
 
 class _HttpInference(PendingRequest):
     """A request that came by HTTP."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "_format")
 
     def __init__(
         self,
         session: Session,
         client: HttpClient,
         call: HttpCall,
+        format: HttpFormat,
         requested: InferRequest,
         executor: EpochExecutor,
         arrived: int,
     ) -> None:
-        self._client = client
+        self._client, self._format = client, format
         super().__init__(session, requested, executor, arrived, call.head.headers)
 
     def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> HttpAnswer:
-        headers, content = encode_answer(requested, executor.interface, tensors)
+        headers, content = self._format.encode(requested, executor.interface, tensors)
         return HttpAnswer(200, content, headers)
 
     def give(self, answer: HttpAnswer) -> None:
@@ -231,7 +247,7 @@ class _HttpInference(PendingRequest):
 
 _MEASUREMENTS: Final = {Operation.SIGNALS, Operation.METRICS}
 """What clients must not read."""
-_NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.READY, *_MEASUREMENTS})
+_NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation.READY, *_MEASUREMENTS})
 """What load balancers read without credentials, and the operator and Prometheus with a token of their own."""
 
 
@@ -264,12 +280,12 @@ def too_slow(settings: FrontendSettings) -> RequestError:
     return RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s")
 
 
-def _content_type(head: HttpHead) -> str:
-    """The body's content type. Raises RequestError (415) if it is not supported."""
+def _content_type(head: HttpHead, supported: Sequence[str]) -> str:
+    """The body's content type. Raises RequestError (415) unless it is a supported one."""
     content_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type not in CONTENT_TYPES:
+    if content_type not in supported:
         raise RequestError(
-            415, f"content type {content_type!r} is not supported; send one of {', '.join(filter(None, CONTENT_TYPES))}"
+            415, f"content type {content_type!r} is not supported; send one of {', '.join(filter(None, supported))}"
         )
     return content_type
 

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -51,6 +51,9 @@ _JSON_TYPES: Final[Mapping[str, Set[type]]] = {"f": {int, float}, "i": {int}, "u
 _Size = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
 class _Header(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -65,7 +68,9 @@ class _Parameters(_Header):
     shared_memory_region: str | None = None
 
 
-class _InputHeader(_Header):
+class InputHeader(_Header):
+    """One input in a request's JSON."""
+
     name: str
     datatype: str
     shape: Annotated[tuple[_Size, ...], Field(max_length=_MOST_DIMENSIONS)]
@@ -78,10 +83,12 @@ class _OutputHeader(_Header):
     parameters: _Parameters = _Parameters()
 
 
-class _RequestHeader(_Header):
+class RequestHeader(_Header):
+    """A request's JSON."""
+
     id: str | None = Field(default=None, max_length=MAX_ID)
     parameters: _Parameters = _Parameters()
-    inputs: Annotated[tuple[_InputHeader, ...], Field(max_length=64)] = ()
+    inputs: Annotated[tuple[InputHeader, ...], Field(max_length=64)] = ()
     outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
 
 
@@ -98,7 +105,7 @@ class _TensorPlace(NamedTuple):
 class _Form(NamedTuple):
     """A parsed header of a request."""
 
-    header: _RequestHeader
+    header: RequestHeader
     outputs: dict[str, bool] | None
     places: tuple[_TensorPlace, ...] | None
     """The places of all inputs; None if an input is not plain binary data."""
@@ -115,10 +122,7 @@ def decode_request(
     Raises RequestError with what is wrong and what is expected: 400, or 413 for too much JSON.
     """
     length = _header_length(header_length, len(body))
-    if length > max_json_bytes:
-        raise RequestError(
-            413, f"the request has {length} bytes of JSON, of at most {max_json_bytes}; send its tensors as binary data"
-        )
+    check_json_size(length, max_json_bytes)
     read = _read_again if length <= _MOST_KEPT_BYTES else _read
     form = read(bytes(body[:length]), interface)
     inputs: Mapping[str, Array]
@@ -135,6 +139,24 @@ def decode_request(
         inputs=inputs,
         outputs=form.outputs,
         binary=form.header.parameters.binary_data_output,
+        timeout_micros=form.timeout_micros,
+        images=images,
+    )
+
+
+def request_in_json(header: RequestHeader, interface: Interface) -> InferRequest:
+    """The request in parsed JSON without binary data, to be answered in JSON.
+
+    Raises RequestError (400) with what is wrong and what is expected.
+    """
+    form = _form(header, interface)
+    inputs, images = _inputs(header.inputs, memoryview(b""), interface)
+    return InferRequest(
+        id=header.id or None,
+        samples=samples_of(inputs, images),
+        inputs=inputs,
+        outputs=None if form.outputs is None else dict.fromkeys(form.outputs, False),
+        binary=False,
         timeout_micros=form.timeout_micros,
         images=images,
     )
@@ -173,6 +195,12 @@ def _in_binary(name: str, datatype: str, shape: tuple[int, ...], size: int) -> d
 
 def _in_json(tensor: Output) -> dict[str, Any]:
     name, datatype, array = tensor
+    return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": json_elements(tensor)}
+
+
+def json_elements(tensor: Output) -> list[Any]:
+    """The elements of an output in row-major order. Raises RequestError (500) if JSON cannot say one of them."""
+    name, datatype, array = tensor
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise RequestError(500, f"output {name!r} has infinities or NaN, which JSON cannot say; ask for binary data")
     data = array.reshape(-1).tolist()
@@ -183,7 +211,7 @@ def _in_json(tensor: Output) -> dict[str, Any]:
             raise RequestError(
                 500, f"output {name!r} has bytes that are no UTF-8, which JSON cannot say; ask for binary data"
             ) from None
-    return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": data}
+    return data
 
 
 @lru_cache(maxsize=_MOST_KEPT)
@@ -199,12 +227,10 @@ def _header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | 
 
 
 def _read(text: bytes, interface: Interface) -> _Form:
-    try:
-        header = _RequestHeader.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise RequestError(400, f"not an inference request: {where}: {first['msg']}") from None
+    return _form(parsed(RequestHeader, text), interface)
+
+
+def _form(header: RequestHeader, interface: Interface) -> _Form:
     outputs = _requested_outputs(header, interface)
     whole_number("priority", header.parameters.priority)
     timeout = whole_number("timeout", header.parameters.timeout) or None
@@ -216,7 +242,25 @@ def _read(text: bytes, interface: Interface) -> _Form:
 _read_again: Final = lru_cache(maxsize=_MOST_KEPT)(_read)
 
 
-def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_TensorPlace, ...] | None:
+def parsed(model: type[Parsed], text: bytes) -> Parsed:
+    """A request's JSON. Raises RequestError (400) with what is wrong."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise RequestError(400, f"not an inference request: {where}: {first['msg']}") from None
+
+
+def check_json_size(size: int, max_json_bytes: int) -> None:
+    """Raise RequestError (413) for too many bytes of JSON."""
+    if size > max_json_bytes:
+        raise RequestError(
+            413, f"the request has {size} bytes of JSON, of at most {max_json_bytes}; send its tensors as binary data"
+        )
+
+
+def _places(headers: Sequence[InputHeader], interface: Interface) -> tuple[_TensorPlace, ...] | None:
     check_inputs([header.name for header in headers], interface)
     places: list[_TensorPlace] = []
     offset = 0
@@ -253,7 +297,7 @@ def _header_length(given: str | None, body: int) -> int:
     return length
 
 
-def _requested_outputs(header: _RequestHeader, interface: Interface) -> dict[str, bool] | None:
+def _requested_outputs(header: RequestHeader, interface: Interface) -> dict[str, bool] | None:
     if not header.outputs:
         return None
     requested = {}
@@ -265,7 +309,7 @@ def _requested_outputs(header: _RequestHeader, interface: Interface) -> dict[str
 
 
 def _inputs(
-    headers: Sequence[_InputHeader], blob: memoryview, interface: Interface
+    headers: Sequence[InputHeader], blob: memoryview, interface: Interface
 ) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:
     check_inputs([header.name for header in headers], interface)
     arrays: dict[str, Array] = {}
@@ -292,7 +336,7 @@ def _inputs(
     return arrays, images
 
 
-def _bytes(header: _InputHeader, blob: memoryview) -> Array:
+def _bytes(header: InputHeader, blob: memoryview) -> Array:
     size = header.parameters.binary_data_size
     if size is not None:
         elements: Sequence[bytes] = split_bytes(header.name, math.prod(header.shape), blob[:size])
@@ -301,7 +345,7 @@ def _bytes(header: _InputHeader, blob: memoryview) -> Array:
     return bytes_tensor(elements, header.shape)
 
 
-def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
+def _from_json(header: InputHeader, spec: TensorSpec) -> Array:
     dtype, expected = NUMPY_DTYPES[spec.dtype], f"an array of {spec.dtype} numbers"
     array = _converted(_elements(header, _JSON_TYPES[dtype.kind], expected), dtype)
     if array is None:
@@ -309,7 +353,7 @@ def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
     return array.reshape(header.shape)
 
 
-def _elements(header: _InputHeader, types: Set[type], expected: str) -> Sequence[Any]:
+def _elements(header: InputHeader, types: Set[type], expected: str) -> Sequence[Any]:
     """The elements of the tensor's data. Raises RequestError (400) unless they are of these types, and as many."""
     if header.data is None:
         raise RequestError(400, f"input {header.name!r} needs data, or parameters.binary_data_size and binary data")
@@ -348,7 +392,7 @@ def _converted(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> Array | 
     return None if dtype.kind == "f" and np.isinf(array).any() else array
 
 
-def _from_binary(header: _InputHeader, spec: TensorSpec, blob: memoryview) -> Array:
+def _from_binary(header: InputHeader, spec: TensorSpec, blob: memoryview) -> Array:
     dtype = NUMPY_DTYPES[spec.dtype]
     size = math.prod(header.shape) * dtype.itemsize
     given = header.parameters.binary_data_size

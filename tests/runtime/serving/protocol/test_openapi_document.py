@@ -12,7 +12,7 @@ from tests.runtime.serving.plans import Application, application, detector_with_
 from partita_api.session.module import ImageInput
 from partita_runtime.serving.ingress.http_service import CONTENT_TYPES
 from partita_runtime.serving.protocol.interface import Interface
-from partita_runtime.serving.protocol.openapi_document import openapi
+from partita_runtime.serving.protocol.openapi.document import openapi
 
 PHOTO = application("photo").model("only", input=(3, 8, 8), image=ImageInput())
 ENDS = application("ends").function("f", "double").model("m").edge("m", "f")
@@ -37,7 +37,7 @@ def test_every_way_to_send_a_request_is_described() -> None:
     described = document(PHOTO)["paths"]["/v2/models/photo/infer"]["post"]["requestBody"]["content"]
     assert {*described} == {*CONTENT_TYPES} - {"", "application/x-www-form-urlencoded"}
     plain = document(ENDS)["paths"]["/v2/models/ends/infer"]["post"]["requestBody"]["content"]
-    assert {*plain} == {"application/json", "application/octet-stream"}
+    assert {*plain} == {"application/json", "application/octet-stream", "application/cloudevents+json"}
 
 
 def request(**tensor: Any) -> dict[str, Any]:

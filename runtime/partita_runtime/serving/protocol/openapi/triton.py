@@ -4,7 +4,7 @@ from typing import Final
 
 from partita_runtime.serving.protocol.inference import MODEL_VERSION
 from partita_runtime.serving.protocol.interface import Interface
-from partita_runtime.serving.protocol.openapi_parts import Json, answer, array_of, object_of, operation, reading, ref
+from partita_runtime.serving.protocol.openapi.parts import Json, answer, array_of, object_of, operation, reading, ref
 
 _TEXT: Final[Json] = {"type": "string"}
 _COUNT: Final[Json] = {"type": "integer", "minimum": 0}

@@ -3,10 +3,11 @@
 from typing import Final
 
 from partita_api.session.module import TensorSpec
+from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import MAX_ID, MODEL_VERSION, server_metadata
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface, OutputTensor
-from partita_runtime.serving.protocol.openapi_parts import (
+from partita_runtime.serving.protocol.openapi.parts import (
     ERRORS,
     Json,
     answer,
@@ -16,7 +17,8 @@ from partita_runtime.serving.protocol.openapi_parts import (
     reading,
     ref,
 )
-from partita_runtime.serving.protocol.openapi_triton import triton_paths, triton_schemas
+from partita_runtime.serving.protocol.openapi.triton import triton_paths, triton_schemas
+from partita_runtime.serving.protocol.openapi.v1 import v1_paths, v1_schemas
 from partita_runtime.serving.protocol.variable_size import dimensions
 
 _BYTES: Final[Json] = {"schema": {"type": "string", "format": "binary"}}
@@ -40,10 +42,10 @@ def openapi(interface: Interface, base_url: str) -> Json:
         "info": {
             "title": f"Partita session {interface.model_name}",
             "version": MODEL_VERSION,
-            "description": "The Open Inference Protocol v2, with the binary tensor extension.",
+            "description": "The Open Inference Protocol v2 with the binary tensor extension, and KServe's V1.",
         },
         "servers": [{"url": base_url or "/"}],
-        "paths": triton_paths(interface) | paths,
+        "paths": triton_paths(interface) | v1_paths(interface) | paths,
         "components": {"schemas": _schemas(interface)},
     }
 
@@ -59,6 +61,7 @@ def _infer(interface: Interface) -> Json:
     content: Json = {
         "application/json": {"schema": ref("InferRequest")},
         "application/octet-stream": _BYTES,
+        STRUCTURED_TYPE: {"schema": ref("CloudEvent")},
     }
     if len(interface.inputs) == 1 and interface.images:
         content |= dict.fromkeys(IMAGE_TYPES, _BYTES)
@@ -68,7 +71,11 @@ def _infer(interface: Interface) -> Json:
         "description": "Length of the JSON in front of binary tensors.",
         "schema": {"type": "integer", "minimum": 0},
     }
-    answers = {"application/json": {"schema": ref("InferResponse")}, "application/octet-stream": _BYTES}
+    answers = {
+        "application/json": {"schema": ref("InferResponse")},
+        "application/octet-stream": _BYTES,
+        STRUCTURED_TYPE: {"schema": ref("CloudEvent")},
+    }
     described = operation("Inference", {"200": answer("The outputs", answers)}, *ERRORS)
     return {**described, "parameters": [header], "requestBody": {"required": True, "content": content}}
 
@@ -125,6 +132,7 @@ def _schemas(interface: Interface) -> dict[str, Json]:
         "InferRequest": request,
         "InferResponse": response,
         **triton_schemas(),
+        **v1_schemas(),
     }
 
 

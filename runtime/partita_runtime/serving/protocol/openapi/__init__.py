@@ -1,0 +1,4 @@
+"""The OpenAPI document of a session. Pure.
+
+May import `serving.protocol`.
+"""
