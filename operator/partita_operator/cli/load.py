@@ -23,12 +23,14 @@ from partita_operator.cli.option_types import SECONDS, SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
+from partita_runtime.load.event_log import logged_requests
 from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
 from partita_runtime.load.report import records_csv
 from partita_runtime.load.table import report_table
 from partita_runtime.serving.protocol.inference_client import Payload, client_headers, encode_request, model_url
 
 RANDOM_PAYLOADS = 8
+_LEAST_SECONDS = 0.1
 RETRY_S = 2.0
 REPORT_EVERY_S = 30.0
 
@@ -63,6 +65,15 @@ Input = tuple[str, DType, list[int]]
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with one gap between arrivals (seconds) on each line, instead of --rate.",
 )
+@click.option(
+    "--replay",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Log of requests, each line a CloudEvent in JSON as KServe's logger sends it: sent at its times, instead of "
+    "--rate for --seconds.",
+)
+@click.option(
+    "--speed", type=Number(0.001, 1000), default=1.0, show_default=True, help="How many times faster to --replay."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and random inputs.")
 @click.option("--timeout", "timeout_s", type=SECONDS, default=30.0, help="Seconds until a request is cancelled.")
 @click.option(
@@ -96,6 +107,8 @@ def load(
     process: str,
     gamma_shape: float,
     trace: Path | None,
+    replay: Path | None,
+    speed: float,
     seed: int,
     timeout_s: float,
     wait_s: float,
@@ -113,8 +126,12 @@ def load(
     endpoint = _endpoint(url)
     sent = _authorization(credentials) if credentials is not None else {}
     try:
-        schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
         payloads = _from_file(payload) if payload is not None else None
+        if replay is not None:
+            schedule, payloads = _replayed(replay, endpoint, speed)
+            seconds = max(float(schedule[-1]), _LEAST_SECONDS)
+        else:
+            schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
         inputs = _inputs(endpoint, sent, wait_s) if payloads is None or wait_s > 0 else []
         requests = _random(inputs, generator) if payloads is None else payloads
         config = LoadConfig(
@@ -163,6 +180,16 @@ def _schedule(
     if trace is not None:
         return trace_times(parse_trace(trace.read_text()), seconds)
     return arrival_times(process, RateSchedule.parse(rate), seconds, generator, gamma_shape)
+
+
+def _replayed(log: Path, endpoint: str, speed: float) -> tuple[Times, list[Payload]]:
+    """The times and the requests of a log. Raises ValueError."""
+    with log.open(encoding="utf-8") as lines:
+        logged = logged_requests(lines)
+    base, _, model = endpoint.rpartition("/v2/models/")
+    rows = f"{base}/v1/models/{model}:predict"
+    schedule = np.array([request.second / speed for request in logged])
+    return schedule, [replace(request.payload, url=rows if request.is_v1 else None) for request in logged]
 
 
 def _inputs(endpoint: str, headers: dict[str, str], wait_s: float) -> list[Input]:

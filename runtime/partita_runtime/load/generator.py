@@ -122,7 +122,8 @@ class _Run:
         payload = self.config.payloads[index % len(self.config.payloads)]
         sent = self.elapsed()
         try:
-            async with self.http.post(self.config.url, data=payload.body, headers=payload.headers) as answer:
+            url = payload.url or self.config.url
+            async with self.http.post(url, data=payload.body, headers=payload.headers) as answer:
                 await answer.read()
                 outcome = ANSWERED if answer.status == 200 else str(answer.status)
         except TimeoutError:

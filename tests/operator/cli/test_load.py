@@ -1,5 +1,6 @@
 """`partita load` and the session: it waits if it is told to, and says what is wrong with answers."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ class Starting(BaseHTTPRequestHandler):
     metadata = METADATA
     authorizations: ClassVar[list[str | None]] = []
     """What clients sent."""
+    received: ClassVar[list[tuple[str, bytes]]] = []
+    """Paths and bodies of inference requests."""
 
     def do_GET(self) -> None:
         self.authorizations.append(self.headers["Authorization"])
@@ -35,7 +38,7 @@ class Starting(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.authorizations.append(self.headers["Authorization"])
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
         self._answer(b"{}")
 
     def _answer(self, body: bytes) -> None:
@@ -89,6 +92,36 @@ def test_load_sends_credentials(
     assert done.exit_code == ExitCode.OK, done.output
     assert set(Starting.authorizations) == want
     assert len(Starting.authorizations) > 1
+
+
+def test_load_replays_a_log(session_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    received: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(Starting, "received", received)
+    kind = {"specversion": "1.0", "type": "org.kubeflow.serving.inference.request"}
+    bodies: list[dict[str, object]] = [{"instances": [1]}, {"inputs": []}, {"instances": [2]}]
+    events = [{**kind, "time": f"2026-11-27T10:{k:02}:00Z", "data": body} for k, body in enumerate(bodies)]
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(map(json.dumps, events)))
+
+    options = ["--slo-ms", "10000", "--replay", str(log), "--speed", "120", "-o", "json"]
+    done = CliRunner().invoke(main, ["load", session_url, *options])
+
+    assert done.exit_code == ExitCode.OK, done.output
+    assert [(path.rpartition("/v")[2], json.loads(body)) for path, body in received] == [
+        ("1/models/starting:predict", bodies[0]),
+        ("2/models/starting/infer", bodies[1]),
+        ("1/models/starting:predict", bodies[2]),
+    ]
+    report = json.loads(done.stdout)
+    assert (report["requests"], report["duration_s"]) == (3, 1.0)
+
+
+def test_a_log_that_cannot_be_replayed(session_url: str, tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    for content, want_message in ((b"{", "line 1 is not a CloudEvent"), (b"\xff", "utf-8"), (b"", "no requests")):
+        log.write_bytes(content)
+        done = CliRunner().invoke(main, ["load", session_url, "--slo-ms", "100", "--replay", str(log)])
+        assert (done.exit_code, want_message in done.output) == (ExitCode.BAD_INPUT, True), done.output
 
 
 def test_credentials_that_are_no_header_are_not_shown(session_url: str, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ class Payload:
 
     headers: Mapping[str, str]
     body: bytes
+    url: str | None = None
+    """Where to send it; None for the URL of the load."""
 
 
 def model_url(url: str) -> str:
