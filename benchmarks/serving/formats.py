@@ -33,7 +33,7 @@ from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.stage_build import StageBuild
-from partita_runtime.models.capture import example
+from partita_runtime.models.capture import examples
 from partita_runtime.models.standard_inputs import standard_input
 
 MODULE = "benchmarks.serving.serving_cases.vision"
@@ -92,7 +92,7 @@ def forms(name: str, spec: TensorSpec, tiny: bool, folder: Path) -> list[Form]:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             getattr(vision, name)(tiny=tiny),
-            (example(spec, 2),),
+            tuple(examples(spec, 2)),
             str(file),
             dynamo=False,
             input_names=["samples"],

@@ -17,6 +17,7 @@ from partita_api.session.execution import Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.frontend import Frontend
 from partita_api.session.module import MAX_NAME, Edge, Module, ModuleName
+from partita_api.session.output_maps import MAP_RULES
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.session.sizes import size_class_rules
 
@@ -245,6 +246,7 @@ class InferenceSessionSpec(SpecModel):
             lambda spec: any(module.model is not None for module in spec.modules),
             "self.modules.exists(m, has(m.model))",
         ),
+        *MAP_RULES,
         NEEDS_GRPC,
         *size_class_rules(MAX_MODULES, MAX_NAME),
         Rule(

@@ -11,8 +11,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.digests import digest
-from partita_api.meta import SpecModel
-from partita_api.session.module import DType, ModelSource, TensorSpec
+from partita_api.meta import SpecModel, is_unset
+from partita_api.session.module import DType, Inputs, ModelSource, NamedInput, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
@@ -72,7 +72,8 @@ class ProfileRequest(SpecModel):
     """
 
     model: ModelSource
-    input: TensorSpec
+    input: TensorSpec | None = Field(default=None, description="The only input, or None if inputs has several.")
+    inputs: tuple[NamedInput, ...] | None = Field(default=None, min_length=1, max_length=8, exclude_if=is_unset)
     blocks: int = Field(ge=1, le=20)
     batch_sizes: tuple[BatchSize, ...] = Field(
         min_length=1, max_length=MOST_BATCH_SIZES, description="Increasing batch sizes to time."
@@ -86,6 +87,20 @@ class ProfileRequest(SpecModel):
     curve: tuple[int, int] | None = Field(default=None, description="(alpha, beta) in microseconds, if emulated.")
     versions: dict[str, str] = Field(default={}, description="Library versions that matter, such as torch's.")
     pod: ProfiledPod | None = Field(default=None, description="What a pod template changes, if it changes anything.")
+
+    @model_validator(mode="after")
+    def _has_inputs(self) -> Self:
+        if (self.input is None) == (self.inputs is None):
+            raise ValueError("a model has one tensor in input, or several in inputs")
+        return self
+
+    @property
+    def takes(self) -> Inputs:
+        """The model's input tensors."""
+        if self.inputs is not None:
+            return self.inputs
+        assert self.input is not None  # it has one of the two
+        return self.input
 
     @property
     def key(self) -> str:
@@ -145,6 +160,11 @@ class Profile(SpecModel):
     )
     memory: tuple[BlockMemory, ...] = Field(default=(), max_length=MOST_BLOCKS)
     outputs: SampleTensors = Field(default=(), description="Tensors that the last block gives for one sample.")
+    output_names: tuple[Annotated[str, Field(max_length=256)], ...] = Field(
+        default=(),
+        max_length=MOST_TENSORS,
+        description='The model\'s own names of its outputs, "" for one without a name; empty if unknown.',
+    )
     environment: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=MOST_TEXT)]] = Field(
         default={}, max_length=16, description="Device, library versions and date, for people."
     )
@@ -206,6 +226,8 @@ class Profile(SpecModel):
                     f"latency of divisor {vgpu.divisor} has a batch that takes less than 1 us, which no accelerator "
                     "does: profile the model again"
                 )
+        if len(self.output_names) not in (0, len(self.outputs)):
+            raise ValueError(f"output_names must be empty, or have one for each of the {len(self.outputs)} outputs")
         if not self.latency:
             raise ValueError("a profile needs latencies of at least one vGPU divisor")
         return self

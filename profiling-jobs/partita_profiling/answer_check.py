@@ -1,27 +1,27 @@
 """The check that a model cut into blocks gives the same answer as the whole model."""
 
-import torch
-from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
+from collections.abc import Sequence
 
-from partita_api.session.module import TensorSpec
+import torch
+
+from partita_api.session.module import Inputs
 from partita_runtime.execution.torch_stage import LARGEST_HALF
-from partita_runtime.models.capture import example
+from partita_runtime.models.capture import examples
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel
-from partita_runtime.models.partitioned_model import PartitionedModel
+from partita_runtime.models.partitioned_model import PartitionedModel, WholeModel
 
 BATCH = 2
 RELATIVE_TOLERANCE = 1e-3
 """Relative to the largest number in a tensor: folded constants round differently, wrong cuts cause large errors."""
 
 
-def check_answer(whole: TorchModel, blocks: PartitionedModel, spec: TensorSpec) -> tuple[str, ...]:
+def check_answer(whole: TorchModel, blocks: PartitionedModel, inputs: Inputs) -> tuple[str, ...]:
     """Run both on the standard input; returns warnings about cuts with numbers beyond half precision.
 
     Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or if the cut changes the answer.
     """
-    tensors = [example(spec, BATCH)]
+    tensors = examples(inputs, BATCH)
     warnings = []
     for index in range(len(blocks.blocks)):
         tensors = blocks.run(index, index + 1, tensors)
@@ -37,7 +37,7 @@ def check_answer(whole: TorchModel, blocks: PartitionedModel, spec: TensorSpec) 
                 f"output {i} contains NaN or infinity on the standard input; "
                 "check the weights and the input scale that the model expects",
             )
-    for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, spec), strict=True)):
+    for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, inputs), strict=True)):
         if not _close(tensor, want):
             raise ModelError(
                 ModelErrorReason.BAD_OUTPUT,
@@ -47,11 +47,10 @@ def check_answer(whole: TorchModel, blocks: PartitionedModel, spec: TensorSpec) 
     return tuple(warnings)
 
 
-def _whole_answer(whole: TorchModel, spec: TensorSpec) -> list[torch.Tensor]:
-    module = whole.module() if isinstance(whole, ExportedProgram) else whole
-    with torch.no_grad():
-        answer = module(example(spec, BATCH))
-    return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+@torch.no_grad()
+def _whole_answer(whole: TorchModel, inputs: Inputs) -> Sequence[torch.Tensor]:
+    answer: Sequence[torch.Tensor] = WholeModel(whole, inputs)(*examples(inputs, BATCH))
+    return answer
 
 
 def _close(tensor: torch.Tensor, want: torch.Tensor) -> bool:

@@ -7,9 +7,9 @@ from typing import Final
 
 from pydantic import Field
 
-from partita_api.meta import SpecModel
+from partita_api.meta import SpecModel, is_unset
 from partita_api.profile import BlockMemory, Cut
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import Inputs, ModelSource, NamedInput, TensorSpec
 
 RESULT_PREFIX: Final = "PARTITA-INSPECTION "
 ERROR_PREFIX: Final = "PARTITA-INSPECTION-ERROR "
@@ -20,7 +20,7 @@ class InspectionRequest(SpecModel):
     """What to inspect."""
 
     model: ModelSource
-    input: TensorSpec | None = Field(default=None, description="Default: as the file declares it.")
+    inputs: Inputs | None = Field(default=None, description="Default: as the file declares them.")
     blocks: int = Field(default=10, ge=1, le=20)
 
 
@@ -36,7 +36,9 @@ class InspectedBlock(SpecModel):
 class Inspection(SpecModel):
     """A model."""
 
-    input: TensorSpec
+    input: TensorSpec | None = Field(default=None, exclude_if=is_unset)
+    inputs: tuple[NamedInput, ...] | None = Field(default=None, exclude_if=is_unset, description="... of several.")
     outputs: tuple[TensorSpec, ...]
+    output_names: tuple[str, ...] = Field(description='"" for an output without a name.')
     blocks: tuple[InspectedBlock, ...]
     warnings: tuple[str, ...] = ()

@@ -5,8 +5,9 @@
 
 import sys
 
+from partita_api.session.module import TensorSpec
 from partita_profiling.cuts import cut
-from partita_profiling.declared_input import declared_input
+from partita_profiling.declared_inputs import declared_inputs
 from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, InspectedBlock, Inspection, InspectionRequest
 from partita_profiling.memory import block_memory
 from partita_runtime.models.errors import ModelError
@@ -18,12 +19,14 @@ from partita_runtime.models.source import load_model
 def inspect(request: InspectionRequest) -> Inspection:
     """Load the model and cut it. Raises ModelError."""
     whole = load_model(request.model)
-    spec = request.input or declared_input(whole)
-    model = partition(whole, spec, request.blocks)
+    inputs = request.inputs or declared_inputs(whole)
+    model = partition(whole, inputs, request.blocks)
     seconds = sum(work.seconds for work in model.work)
     return Inspection(
-        input=spec,
+        input=inputs if isinstance(inputs, TensorSpec) else None,
+        inputs=None if isinstance(inputs, TensorSpec) else inputs,
         outputs=model.outputs,
+        output_names=model.output_names,
         blocks=tuple(
             InspectedBlock(
                 memory=memory,
@@ -31,7 +34,7 @@ def inspect(request: InspectionRequest) -> Inspection:
                 share=round(work.seconds / seconds, 4),
                 crossing=cut(tensors),
             )
-            for memory, work, tensors in zip(block_memory(model, spec), model.work, model.boundaries[1:], strict=True)
+            for memory, work, tensors in zip(block_memory(model, inputs), model.work, model.boundaries[1:], strict=True)
         ),
         warnings=model.warnings,
     )

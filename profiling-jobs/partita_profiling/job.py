@@ -29,10 +29,10 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     progress(f"loading {model_of}" + (f" with {weights}" if weights else ""))
     loaded = load_source(source, progress=progress)
     whole = loaded.model
-    model = partition(whole, request.input, request.blocks)
+    model = partition(whole, request.takes, request.blocks)
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
-    warnings = [*model.warnings, *check_answer(whole, model, request.input)]
-    memory = block_memory(model, request.input)
+    warnings = [*model.warnings, *check_answer(whole, model, request.takes)]
+    memory = block_memory(model, request.takes)
     device = _device(request, model, warnings)
     if request.curve is not None:
         latency = _emulated(model, request, request.curve)
@@ -50,6 +50,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
         cuts=tuple(cut(tensors) for tensors in model.cuts),
         memory=memory,
         outputs=model.outputs,
+        output_names=model.output_names,
         environment={
             "device": "emulated" if request.curve else _device_name(device),
             "torch": torch.__version__,

@@ -9,20 +9,20 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from partita_api.profile import BlockMemory
-from partita_api.session.module import TensorSpec
-from partita_runtime.models.capture import example
+from partita_api.session.module import Inputs
+from partita_runtime.models.capture import examples
 from partita_runtime.models.onnx.module import OnnxModule
 from partita_runtime.models.partitioned_model import PartitionedModel
 
 
-def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory, ...]:
+def block_memory(model: PartitionedModel, inputs: Inputs) -> tuple[BlockMemory, ...]:
     """Weights of every block, and the peak of its activations for one sample, in bytes.
 
     Counted during the run of one sample, independent of the device; scratch space of libraries is not included. For
     ONNX Runtime the activations are those of the graph: it runs operations in the same order.
     """
     found = []
-    tensors: Any = [example(spec, 1)]
+    tensors: Any = examples(inputs, 1)
     for index in range(len(model.blocks)):
         block = model.block(index)
         with torch.no_grad(), LiveTensors() as live:

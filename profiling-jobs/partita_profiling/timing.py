@@ -15,7 +15,7 @@ from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.torch_build import pick_backend
 from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, stage_boundaries
 from partita_runtime.models.partitioned_model import PartitionedModel
-from partita_runtime.models.standard_inputs import standard_input
+from partita_runtime.models.standard_inputs import standard_inputs
 
 Progress = Callable[[str], None]
 """Receives one line of progress."""
@@ -76,7 +76,7 @@ class BlockTimer:
         self._on_gpu = device.type == "cuda" and not model.is_onnx
         self._count = len(model.blocks)
         # In full precision: the conversion to half precision is part of the transfer, not of a block.
-        ends = [stage_boundaries(model, b, b + 1, request.input, CutDType.FP32, device) for b in range(self._count)]
+        ends = [stage_boundaries(model, b, b + 1, request.takes, CutDType.FP32, device) for b in range(self._count)]
         self._entry: Boundary = ends[0][0]
         self._exit: Boundary = ends[-1][1]
         self._computes: list[Compute] = [
@@ -117,7 +117,7 @@ class BlockTimer:
 
     def _calls(self, batch: int) -> Iterator[Callable[[], None]]:
         """One call per block, on the outputs of the blocks before it for the standard input."""
-        arrays = [standard_input(self._request.input, batch)]
+        arrays = standard_inputs(self._request.takes, batch)
         with torch.inference_mode():
             tensors: Sequence[torch.Tensor] = self._entry.to_device(arrays)
         for block, compute in enumerate(self._computes):

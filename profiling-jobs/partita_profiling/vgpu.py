@@ -111,7 +111,7 @@ def main() -> None:
     """Run the task of the first line of standard input after the second line arrives."""
     end_with_parent()
     task = VgpuTask.model_validate_json(sys.stdin.readline())
-    model = partition_source(task.request.model, task.request.input, task.request.blocks)
+    model = partition_source(task.request.model, task.request.takes, task.request.blocks)
     timer = BlockTimer(model, task.request, torch.device(task.device))
     timer.run_all(task.request.batch_sizes[-1])
     print(READY, flush=True)

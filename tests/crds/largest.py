@@ -17,6 +17,11 @@ MODEL: Final = {
 }
 INPUT: Final = {"shape": [3, 1_048_576, 1_048_576], "dtype": "FP32"}
 IMAGE: Final = {"layout": "CHW", "mean": [QUANTITY] * 3, "std": [QUANTITY] * 3}
+INPUTS: Final = [{**INPUT, "name": f"{number:a>64}"} for number in range(8)]
+TAKERS: Final = (
+    {"model": MODEL, "input": INPUT, "image": IMAGE},
+    {"function": {"entrypoint": MODEL["entrypoint"], "kwargs": MODEL["kwargs"]}, "inputs": INPUTS},
+)
 WINDOW: Final = {
     "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
     "start": "22:30",
@@ -43,7 +48,7 @@ def largest_session() -> Json:
         "spec",
         {
             **SESSION["spec"],
-            "modules": [{"name": name, "model": MODEL, "input": INPUT, "image": IMAGE} for name in NAMES],
+            "modules": [{"name": name, **TAKERS[number % 2]} for number, name in enumerate(NAMES)],
             "edges": [{"from": one, "to": other, "fanOut": {"mean": QUANTITY, "max": 256}} for one, other in ends],
             "pools": NAMES,
             "poolSelector": SELECTOR,

@@ -59,9 +59,20 @@ ENDPOINT = {"url": "http://triton.models.svc:8000", "model": "plates"}
 TEXT = {"shape": [1], "dtype": "BYTES"}
 CALLED = {"name": "crop", "endpoint": ENDPOINT, "input": DETECTOR["input"]}
 BOTH = {**DETECTOR, "function": CROP["function"]}
+BOTH_INPUTS = {"input_ids": "ids", "attention_mask": "1"}
+
+
+def mapped(edge: Json) -> Json:
+    """A session with a model of several inputs, and one edge."""
+    modules = [*SESSION["spec"]["modules"], {**SEVERAL, "name": "encoder"}]
+    return changed(SESSION, "spec", {**SESSION["spec"], "modules": modules, "edges": [edge]})
+
+
 CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
 TWO_GPUS = [{"nodes": 1, "gpus": [{"count": 2, "slices": {"1g.10gb": 7}}]}]
 IMAGE = {**DETECTOR, "image": {}}
+IDS = {"name": "input_ids", "shape": [128], "dtype": "INT64"}
+SEVERAL = {"name": "detector", "model": DETECTOR["model"], "inputs": [IDS, {**IDS, "name": "attention_mask"}]}
 DEVICES = {"deviceClassName": "mig.nvidia.com", "driver": "gpu.nvidia.com", "attributes": {"profile": "1g.10gb"}}
 ELASTIC = {"maxCount": 16}
 MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}]}
@@ -90,7 +101,56 @@ REFUSED = [
         "take one text; set input to shape [1]",
         id="tensors for OpenAI",
     ),
-    pytest.param(SESSION, "spec.modules.0.input", REMOVED, "needs input", id="model without input"),
+    pytest.param(SESSION, "spec.modules.0.input", REMOVED, "needs input, or a model inputs", id="model without input"),
+    pytest.param(
+        SESSION,
+        "spec.modules.1",
+        {"name": "crop", "endpoint": ENDPOINT, "inputs": [IDS]},
+        "needs input",
+        id="several inputs of an endpoint",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.0",
+        {**SEVERAL, "inputs": [{**IDS, "variableDimension": 0}]},
+        "inputs have one size",
+        id="one of several inputs of any size",
+    ),
+    pytest.param(SESSION, "spec.modules.0.inputs", [IDS], "in input, or several in inputs", id="input and inputs"),
+    pytest.param(
+        SESSION, "spec.modules.0", {**SEVERAL, "inputs": [IDS, IDS]}, "inputs need different names", id="a name twice"
+    ),
+    pytest.param(
+        SESSION,
+        "spec.modules.0",
+        {**SEVERAL, "inputs": [IDS, {"name": "text", "shape": [1], "dtype": "BYTES"}]},
+        "numbers, not BYTES",
+        id="texts as one of several inputs",
+    ),
+    pytest.param(
+        SESSION,
+        "spec",
+        {
+            **SESSION["spec"],
+            "modules": [*SESSION["spec"]["modules"], {**SEVERAL, "name": "encoder"}],
+            "edges": [{"from": "detector", "to": "encoder"}],
+        },
+        "an edge from a model to a model with inputs needs map",
+        id="a model in front of a model of several inputs",
+    ),
+    *(
+        pytest.param(
+            mapped(edge), "spec.rate", {"requestsPerSecond": 5}, "map is for edges without functions and sizes", id=id
+        )
+        for edge, id in (
+            ({"from": "detector", "to": "encoder", "map": {"input_ids": "ids"}}, "a map without an input"),
+            ({"from": "detector", "to": "encoder", "map": {**BOTH_INPUTS, "x": "0"}}, "a map of one input too many"),
+            ({"from": "detector", "to": "encoder", "map": {"input_ids": "0", "x": "1"}}, "a map of another input"),
+            ({"from": "encoder", "to": "detector", "map": {"image": "0"}}, "a map of an input without a name"),
+            ({"from": "crop", "to": "encoder", "map": BOTH_INPUTS}, "a map of a function"),
+            ({"from": "encoder", "to": "crop", "map": {"input": "0"}}, "a map for a function"),
+        )
+    ),
     pytest.param(SESSION, "spec.modules.1.image", {}, "three dimensions", id="image without input"),
     pytest.param(
         SESSION,
@@ -447,6 +507,19 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.podTemplate", {}, id="an empty pod template"),
         pytest.param(SESSION, "spec.modules.1.input", {"shape": [1024], "dtype": "BYTES"}, id="texts for a function"),
         pytest.param(SESSION, "spec.modules.0.input", {"shape": [3], "dtype": "BOOL"}, id="truth values for a model"),
+        pytest.param(SESSION, "spec.modules.0", SEVERAL, id="several inputs"),
+        pytest.param(
+            mapped({"from": "detector", "to": "encoder", "map": BOTH_INPUTS}),
+            "spec.rate",
+            {"requestsPerSecond": 5},
+            id="a map of several inputs",
+        ),
+        pytest.param(
+            mapped({"from": "encoder", "to": "detector", "map": {"input": "pooled"}}),
+            "spec.rate",
+            {"requestsPerSecond": 5},
+            id="a map of one input",
+        ),
         pytest.param(
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"
         ),

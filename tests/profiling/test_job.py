@@ -13,7 +13,7 @@ import torch
 from tests.runtime.models.onnx_files import packaged
 
 from partita_api.profile import Profile, ProfileRequest
-from partita_api.session.module import DType, ModelSource, TensorSpec
+from partita_api.session.module import DType, ModelSource, NamedInput, TensorSpec
 from partita_profiling.job import run
 from partita_profiling.memory import LiveTensors
 from partita_profiling.result import ERROR_PREFIX, REQUEST_VARIABLE, RESULT_PREFIX, ProfileFailure, parse_result
@@ -54,6 +54,24 @@ def test_measured_profile_tells_all_that_planning_needs() -> None:
     assert all(memory.activation_bytes >= 8 * 8 * 8 * 4 for memory in profile.memory)
     assert profile.environment["date"] == "2026-01-02T03:04:05+00:00"
     assert lines[0].startswith("loading tests.runtime.models")
+
+
+def test_a_model_of_several_inputs_is_profiled_with_all_of_them() -> None:
+    ids, mask = (NamedInput(name=name, shape=(8,), dtype=DType.INT64) for name in ("input_ids", "attention_mask"))
+    asked = ProfileRequest(
+        model=ModelSource(entrypoint="tests.runtime.models.sample_models:encoder"),
+        inputs=(mask, ids),
+        blocks=3,
+        batch_sizes=(1, 2),
+        pool="cpu",
+    )
+
+    profile, _ = profiled(asked)
+
+    assert (profile.key, profile.blocks, profile.environment["warnings"]) == (asked.key, 3, "")
+    assert [spec.shape for spec in profile.outputs] == [(8, 32), (32,)]
+    stage = emulated_stage(profile, 0, 1, max_batch=2)
+    assert [(spec.shape, spec.dtype) for spec in stage.inputs] == [((8,), "INT64")] * 2
 
 
 def test_an_onnx_file_is_profiled_block_by_block() -> None:

@@ -197,6 +197,8 @@ def test_the_unchanged_document_is_a_profile() -> None:
         pytest.param("memory.0.activationBytes", "17592186044417", id="activations of more than 16 TiB"),
         pytest.param("outputs", f"[{SHAPE}]", id="an output of 2^160 elements"),
         pytest.param("outputs", json.dumps([{"shape": [1]}] * 65), id="65 outputs"),
+        pytest.param("outputNames", '["scores"]', id="a name without an output"),
+        pytest.param("outputNames", json.dumps(["n"] * 65), id="65 names"),
         pytest.param("outputs", '[{"shape": [1], "dtype": "BYTES"}]', id="an output of texts"),
         pytest.param("cuts.0.specs", '[{"shape": [1], "dtype": "BYTES"}]', id="texts at a cut"),
         pytest.param("schemaVersion", "2", id="another version"),

@@ -27,6 +27,7 @@ _MEANS: Final = "(has(self.image.mean) ? size(self.image.mean) : 0)"
 _STDS: Final = "(has(self.image.std) ? size(self.image.std) : 0)"
 
 MAX_NAME: Final = 40
+InputName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]*$")]
 ModuleName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
 
 
@@ -98,6 +99,26 @@ class TensorSpec(SpecModel):
         exclude_if=is_unset,
         description="The value that fills up samples that are smaller than their size class. Default: 0.",
     )
+
+
+class NamedInput(TensorSpec):
+    """One of a module's input tensors."""
+
+    name: InputName = Field(description="The model's own name: a keyword argument, or an input of the ONNX graph.")
+
+
+Inputs = TensorSpec | tuple[NamedInput, ...]
+"""What a module takes: one tensor, or several by name."""
+
+
+def specs_of(inputs: Inputs | None) -> tuple[TensorSpec, ...]:
+    """The tensors in order; empty for None."""
+    return (inputs,) if isinstance(inputs, TensorSpec) else inputs or ()
+
+
+def names_of(inputs: Inputs) -> tuple[str, ...]:
+    """The names of several inputs in order; empty for one without a name."""
+    return () if isinstance(inputs, TensorSpec) else tuple(tensor.name for tensor in inputs)
 
 
 IMAGE_DTYPES: Final = (DType.FP32, DType.FP16, DType.UINT8)
@@ -251,14 +272,30 @@ class Module(SpecModel):
             "[has(self.model), has(self.__function__), has(self.endpoint)].filter(is, is).size() == 1",
         ),
         Rule(
-            "a module with a model or an endpoint needs input: its tensor's shape and dtype",
-            lambda module: (module.model is None and module.endpoint is None) or module.input is not None,
-            "(!has(self.model) && !has(self.endpoint)) || has(self.input)",
+            "a module with a model or an endpoint needs input, or a model inputs: the shape and dtype of each tensor",
+            lambda module: (
+                (module.model is None or module.takes is not None)
+                and (module.endpoint is None or (module.input is not None and module.inputs is None))
+            ),
+            "(!has(self.model) || has(self.input) || has(self.inputs)) && "
+            "(!has(self.endpoint) || (has(self.input) && !has(self.inputs)))",
+        ),
+        Rule.exclusive("input", "inputs", "a module has one tensor in input, or several in inputs; remove one of them"),
+        Rule(
+            "inputs need different names",
+            lambda module: len({tensor.name for tensor in module.inputs or ()}) == len(module.inputs or ()),
+            "!has(self.inputs) || self.inputs.all(i, self.inputs.exists_one(j, j.name == i.name))",
+        ),
+        Rule(
+            "inputs have one size; declare variableDimension in input",
+            lambda module: all(tensor.variable_dimension is None for tensor in module.inputs or ()),
+            "!has(self.inputs) || self.inputs.all(i, !has(i.variableDimension))",
         ),
         Rule(
             "models take numbers, not BYTES; declare BYTES for a function in front of the model",
-            lambda module: module.model is None or module.input is None or module.input.dtype is not DType.BYTES,
-            "!has(self.model) || !has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES'",
+            lambda module: module.model is None or all(t.dtype is not DType.BYTES for t in specs_of(module.takes)),
+            "!has(self.model) || ((!has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES') && "
+            "(!has(self.inputs) || self.inputs.all(i, !has(i.dtype) || i.dtype != 'BYTES')))",
         ),
         Rule(
             "endpoints with a protocol of OpenAI take one text; set input to shape [1] and dtype BYTES",
@@ -331,6 +368,13 @@ class Module(SpecModel):
         default=None, description="A model on a server that the user runs, called by the frontend."
     )
     input: TensorSpec | None = Field(default=None, description="The tensor that one sample of the model's input is.")
+    inputs: tuple[NamedInput, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=8,
+        exclude_if=is_unset,
+        description="Instead of input: the tensors by the model's own names of them.",
+    )
     image: ImageInput | None = Field(
         default=None, description="Clients may send JPEG and PNG images as the input, which become tensors like this."
     )
@@ -355,6 +399,11 @@ class Module(SpecModel):
         """Milliseconds of the SLO that are reserved for one call; None for a model, whose latency is planned."""
         called = self.function or self.endpoint
         return None if called is None else called.max_millis
+
+    @property
+    def takes(self) -> Inputs | None:
+        """Its input tensors, if it declares any."""
+        return self.input if self.inputs is None else self.inputs
 
     @property
     def takes_images(self) -> bool:
@@ -387,3 +436,14 @@ class Edge(SpecModel):
     source: ModuleName = Field(alias="from", description="The upstream module.")
     target: ModuleName = Field(alias="to", description="The downstream module.")
     fan_out: FanOut = Field(default=FanOut(), description="How many sub-requests one answer creates.")
+    outputs: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(min_length=1, max_length=256)]] | None = (
+        Field(
+            default=None,
+            alias="map",
+            min_length=1,
+            max_length=8,
+            exclude_if=is_unset,
+            description="Between models or endpoints: the upstream output for each input of the downstream one, by its "
+            "name or number (from 0). An input without a name is called input. Default: the first output is the input.",
+        )
+    )

@@ -1,7 +1,10 @@
 """Checks of a problem's profiles that go beyond their schema."""
 
 from collections.abc import Iterator
+from itertools import chain
 
+from partita_api.profile import Profile
+from partita_api.session.output_maps import map_problems
 from partita_planner.problem import PlanningProblem
 
 
@@ -16,3 +19,15 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
                 f"{label} has {profile.blocks} blocks and the profile on {other!r} has {blocks}, but both name the "
                 f"same partition of the model: profile the model again on both pools"
             )
+    takers = {module.name: module.takes for module in problem.spec.modules}
+    for edge in problem.spec.edges:
+        takes = takers.get(edge.target)
+        if edge.outputs is None or takes is None:
+            continue
+        found = (map_problems(edge, takes, p.output_names, p.outputs) for p in _profiles_of(problem, edge.source))
+        yield from dict.fromkeys(chain.from_iterable(found))
+
+
+def _profiles_of(problem: PlanningProblem, module: str) -> list[Profile]:
+    """The profiles of a model that have its outputs."""
+    return [profile for (name, _), profile in sorted(problem.profiles.items()) if name == module and profile.outputs]

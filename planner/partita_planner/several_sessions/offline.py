@@ -113,7 +113,7 @@ def _profile_of(module: Module, pool: str, session: InferenceSession, profiles: 
     fitting = [
         p
         for p in profiles
-        if (p.request.model, p.request.input, p.request.pool, p.request.backend)
-        == (module.model, module.input, pool, session.spec.execution.backend)
+        if (p.request.model, p.request.takes, p.request.pool, p.request.backend)
+        == (module.model, module.takes, pool, session.spec.execution.backend)
     ]
     return max(fitting, key=lambda p: (len(p.batch_sizes), p.blocks, p.key), default=None)

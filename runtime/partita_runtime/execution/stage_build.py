@@ -5,10 +5,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from partita_api.meta import SpecModel
+from partita_api.meta import SpecModel, is_unset
 from partita_api.profile import Cut, Profile
 from partita_api.session.execution import Backend, CutDType
-from partita_api.session.module import ModelSource, TensorSpec
+from partita_api.session.module import Inputs, ModelSource, NamedInput, TensorSpec, specs_of
 from partita_runtime.models.layers import at_cut
 from partita_runtime.scheduling.plan import stage_latency
 
@@ -33,7 +33,10 @@ class StageBuild(SpecModel):
     """One stage: blocks [first, end) of a model, and how to run them."""
 
     model: ModelSource
-    input: TensorSpec = Field(description="The model's input (of its first block, not of this stage).")
+    input: TensorSpec | None = Field(default=None, description="The model's input, not that of this stage.")
+    inputs: tuple[NamedInput, ...] | None = Field(
+        default=None, exclude_if=is_unset, description="... or its inputs, if it has several."
+    )
     blocks: int = Field(ge=1, le=20, description="Number of blocks to cut the model into, as in its profile.")
     first: int = Field(default=0, ge=0)
     end: int | None = Field(default=None, ge=1, description="Default: to the last block.")
@@ -51,8 +54,18 @@ class StageBuild(SpecModel):
     )
     emulation: EmulatedStage | None = Field(default=None, description="Emulate: the model is not loaded.")
 
+    @property
+    def takes(self) -> Inputs:
+        """The inputs of the model, not of this stage."""
+        if self.inputs is not None:
+            return self.inputs
+        assert self.input is not None  # it has one of the two
+        return self.input
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if (self.input is None) == (self.inputs is None):
+            raise ValueError("a model has one tensor in input, or several in inputs")
         if self.end is not None and self.end <= self.first:
             raise ValueError(f"blocks [{self.first}, {self.end}) are empty; end must be above first")
         if self.emulation is not None and self.latency_micros is not None:
@@ -81,7 +94,7 @@ def emulated_stage(
     """
     return EmulatedStage(
         latency_micros=batch_latencies(profile, first, end, divisor=divisor, max_batch=max_batch),
-        inputs=_crossing(profile.cuts[first - 1], cut_dtype) if first else (profile.request.input,),
+        inputs=_crossing(profile.cuts[first - 1], cut_dtype) if first else specs_of(profile.request.takes),
         outputs=_crossing(profile.cuts[end - 1], cut_dtype) if end < profile.blocks else profile.outputs,
     )
 

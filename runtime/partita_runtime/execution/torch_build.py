@@ -46,7 +46,7 @@ def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     device = pick_device(build.device, model, warnings)
     model = model.to(device)
     end = len(model.blocks) if build.end is None else build.end
-    entry, exit = stage_boundaries(model, build.first, end, build.input, build.cut_dtype, device)
+    entry, exit = stage_boundaries(model, build.first, end, build.takes, build.cut_dtype, device)
     blocks = StageBlocks([model.block(i) for i in range(build.first, end)])
     backend, compute = pick_backend(build.backend, blocks, entry, device, warnings)
     executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch)
@@ -95,7 +95,7 @@ def pick_backend(
 
 def _stage_of_model(build: StageBuild) -> PartitionedModel:
     """The model with this stage's blocks only. Raises ModelError."""
-    model = partition_source(build.model, build.input, build.blocks, content=build.content)
+    model = partition_source(build.model, build.takes, build.blocks, content=build.content)
     if build.partition not in (None, model.digest):
         raise ModelError(
             ModelErrorReason.PARTITION_CHANGED,

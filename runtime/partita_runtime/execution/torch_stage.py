@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from partita_api.session.execution import CutDType
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import Inputs, TensorSpec, specs_of
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut
 from partita_runtime.models.onnx.module import OnnxModule
@@ -76,7 +76,7 @@ class Boundary:
 
 
 def stage_boundaries(
-    model: PartitionedModel, first: int, end: int, input: TensorSpec, cut_dtype: CutDType, device: torch.device
+    model: PartitionedModel, first: int, end: int, inputs: Inputs, cut_dtype: CutDType, device: torch.device
 ) -> tuple[Boundary, Boundary]:
     """The inputs and outputs of the stage of blocks [first, end)."""
     memory = torch.device("cpu") if model.is_onnx else device
@@ -84,7 +84,7 @@ def stage_boundaries(
     def boundary(index: int) -> Boundary:
         samples = model.boundaries[index]
         if index == 0:
-            specs = [input]
+            specs = [*specs_of(inputs)]
         elif index == len(model.blocks):
             specs = [sample.answer for sample in samples]
         else:

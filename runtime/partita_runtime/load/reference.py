@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.session.module import ModelSource
 from partita_api.session.size_classes import size_classes
 from partita_runtime.execution.executor import Array
 from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.partitioned_model import WholeModel
 from partita_runtime.models.source import load_model, resolve_entrypoint
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
@@ -19,8 +18,8 @@ from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
 from partita_runtime.serving.session.function_messages import answer_arrays
 
-Forward = Callable[[Array], Sequence[Array]]
-"""A model as a function of one sample, without a batch dimension, to its output tensors."""
+Forward = Callable[[Sequence[Array]], Sequence[Array]]
+"""A model as a function of the tensors of one sample, without a batch dimension, to its output tensors."""
 
 
 class WholeModels:
@@ -37,12 +36,20 @@ class WholeModels:
                 "use a session without endpoints",
             )
         self._session = session
-        self._interface = Interface("", session, {})
-        whole = {m.name: partial(_forward, _whole(m.model)) for m in session.modules if m.model is not None}
+        whole = {
+            m.name: WholeModel(load_model(m.model), m.takes)
+            for m in session.modules
+            if m.model is not None and m.takes is not None
+        }
         self.models: Mapping[str, Forward] = {
-            each.name: whole[m.name] for m in session.modules if m.name in whole for each in size_classes(m)
+            each.name: partial(_forward, whole[m.name])
+            for m in session.modules
+            if m.name in whole
+            for each in size_classes(m)
         }
         """By name; of a model with size classes, by the names of these."""
+        mapped = {edge.source for edge in session.edges if edge.outputs is not None}
+        self._interface = Interface("", session, {}, {name: whole[name].output_names() for name in mapped})
         self._functions = {
             m.name: (resolve_entrypoint(m.function.entrypoint), m.function.kwargs)
             for m in session.modules
@@ -60,7 +67,7 @@ class WholeModels:
 
         def run(sub: SubRequest) -> dict[str, int]:
             if sub.module not in self._functions:
-                return sample.model_answered(sub, models[sample.served_by(sub)](sample.model_input(sub)))
+                return sample.model_answered(sub, models[sample.served_by(sub)](sample.model_inputs(sub)))
             function, kwargs = self._functions[sub.module]
             answer = function(sample.request, sample.function_upstream(sub), **kwargs)
             return sample.function_answered(sub, answer_arrays(answer))
@@ -74,13 +81,6 @@ class WholeModels:
         return answer_of(self._interface, [sample.sink_rows(outcome.results)], [outcome.left_out])
 
 
-def _whole(source: ModelSource) -> Any:
-    model = load_model(source)
-    return model.module() if isinstance(model, torch.export.ExportedProgram) else model
-
-
 @torch.no_grad()
-def _forward(model: Any, sample: Array) -> Sequence[Array]:
-    answer = model(torch.from_numpy(np.array(sample))[None])
-    tensors = answer if isinstance(answer, tuple | list) else (answer,)
-    return [tensor[0].numpy() for tensor in tensors]
+def _forward(model: WholeModel, sample: Sequence[Array]) -> Sequence[Array]:
+    return [tensor[0].numpy() for tensor in model(*(torch.from_numpy(np.array(array))[None] for array in sample))]

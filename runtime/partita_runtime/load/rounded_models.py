@@ -5,7 +5,7 @@ from it differs by a little at every edge. So an answer may differ from that of 
 although every stage works. These answers say by how much.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -54,9 +54,9 @@ class RoundedModels:
         self._whole = WholeModels(session)
         self._cuts = cuts_of(plans)
         self._partitioned = {
-            module.name: partition_source(module.model, module.input, session.planner.blocks)
+            module.name: partition_source(module.model, module.takes, session.planner.blocks)
             for module in self._session.modules
-            if module.model is not None and module.input is not None and any(self._cuts.get(module.name, ()))
+            if module.model is not None and module.takes is not None and any(self._cuts.get(module.name, ()))
         }
 
     def answers(self, request: Mapping[str, Array]) -> Iterator[RoundedAnswer]:
@@ -74,8 +74,8 @@ class RoundedModels:
     def _recorded(self, module: Module, cuts: Cuts, ran: list[ModuleAnswer]) -> Forward:
         stages = _stages(self._partitioned[module.name], module, cuts, self._session)
 
-        def forward(sample: Array) -> list[Array]:
-            tensors = [sample[None]]
+        def forward(sample: Sequence[Array]) -> list[Array]:
+            tensors = [array[None] for array in sample]
             for stage in stages:
                 tensors = stage.run(tensors)
             rounded = [tensor[0] for tensor in tensors]
@@ -96,10 +96,10 @@ def cuts_of(plans: Iterable[PipelinePlanSpec]) -> dict[str, tuple[Cuts, ...]]:
 
 
 def _stages(model: PartitionedModel, module: Module, cuts: Cuts, session: InferenceSessionSpec) -> list[TorchExecutor]:
-    assert module.input is not None  # every model has one
+    assert module.takes is not None  # every model has inputs
     device, stages = torch.device("cpu"), []
     for first, end in pairwise((0, *cuts, len(model.blocks))):
-        entry, exit = stage_boundaries(model, first, end, module.input, session.execution.cut_dtype, device)
+        entry, exit = stage_boundaries(model, first, end, module.takes, session.execution.cut_dtype, device)
         blocks = StageBlocks([model.block(i) for i in range(first, end)])
         stages.append(TorchExecutor(blocks, eager(blocks), entry, exit, max_batch=1))
     return stages

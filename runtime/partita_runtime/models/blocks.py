@@ -23,7 +23,7 @@ def cut_blocks(graph: LayeredGraph, ends: Sequence[int]) -> tuple[GraphModule, .
     """
     constants = _Constants(graph)
     blocks = []
-    inputs: tuple[Node, ...] = (graph.input,)
+    inputs = graph.inputs
     start = 0
     for layer_end in ends:
         end = graph.ends[layer_end - 1]

@@ -5,16 +5,18 @@ cannot be exported are traced symbolically with torch.fx. Both can raise any err
 """
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule, Node
+from torch.utils import _pytree as pytree
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import Inputs, TensorSpec, names_of, specs_of
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.standard_inputs import standard_input
+from partita_runtime.models.standard_inputs import standard_inputs
 
 MAX_BATCH: Final = 1024
 """The largest batch size of a captured graph."""
@@ -37,27 +39,39 @@ _NEW_VALUES: Final = frozenset(
 
 @dataclass(frozen=True)
 class CapturedGraph:
-    """A model as a graph with one input."""
+    """A model as a graph."""
 
     module: GraphModule
+    inputs: tuple[Node, ...]
+    """In the order in which the session declares them."""
+    answer: pytree.TreeSpec
+    """What the model returns: the leaves are those of the graph's output."""
     functional: bool
     """Whether no operation changes its operands; else values that share memory must not be separated."""
 
 
-def example(spec: TensorSpec, batch: int) -> torch.Tensor:
-    """The standard input as a tensor."""
-    return torch.from_numpy(standard_input(spec, batch))
+def examples(inputs: Inputs, batch: int) -> list[torch.Tensor]:
+    """The standard inputs as tensors."""
+    return [torch.from_numpy(array) for array in standard_inputs(inputs, batch)]
 
 
-def export_graph(model: torch.nn.Module, spec: TensorSpec) -> CapturedGraph:
+def export_graph(model: torch.nn.Module, inputs: Inputs) -> CapturedGraph:
     """`model` by torch.export, with a dynamic batch dimension of 1 to MAX_BATCH."""
-    batch = Dim("batch", min=1, max=MAX_BATCH)
+    sizes = {0: Dim("batch", min=1, max=MAX_BATCH)}
+    tensors, names = examples(inputs, 2), names_of(inputs)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch and of the model: not useful to users
-        return exported_graph(torch.export.export(model, (example(spec, 2),), dynamic_shapes=({0: batch},)))
+        program = (
+            torch.export.export(
+                model, (), dict(zip(names, tensors, strict=True)), dynamic_shapes=dict.fromkeys(names, sizes)
+            )
+            if names
+            else torch.export.export(model, tuple(tensors), dynamic_shapes=(sizes,))
+        )
+        return exported_graph(program, inputs)
 
 
-def exported_graph(program: ExportedProgram) -> CapturedGraph:
+def exported_graph(program: ExportedProgram, inputs: Inputs) -> CapturedGraph:
     """The graph of an exported program, without dropouts and assertions."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -70,23 +84,68 @@ def exported_graph(program: ExportedProgram) -> CapturedGraph:
     assert isinstance(module, GraphModule)
     _drop_assertions(module.graph)
     module.recompile()
-    return CapturedGraph(module, functional=True)
+    return CapturedGraph(module, _in_order(module, inputs), program.call_spec.out_spec, functional=True)
 
 
-def traced_graph(model: torch.nn.Module) -> CapturedGraph:
+def traced_graph(model: torch.nn.Module, inputs: Inputs) -> CapturedGraph:
     """`model` by symbolic tracing; operations may work in place."""
-    return CapturedGraph(torch.fx.symbolic_trace(model), functional=False)
+    module = torch.fx.symbolic_trace(model)
+    answer = pytree.tree_structure(module.graph.output_node().args[0])
+    return CapturedGraph(module, _in_order(module, inputs), answer, functional=False)
 
 
-def check_exported_input(program: ExportedProgram, spec: TensorSpec) -> None:
-    """Raises ModelError unless the program takes one tensor of `spec` with a dynamic batch dimension."""
-    names = set(program.graph_signature.user_inputs)
-    inputs = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
-    if len(inputs) != 1 or not isinstance(inputs[0], torch.Tensor):
+def leaf_names(answer: pytree.TreeSpec) -> list[str]:
+    """Names of the leaves of a model's answer: the keys of a mapping, "" in any other structure.
+
+    Something with several leaves has the names KEY.0, KEY.1 and so on.
+    """
+    if not (isinstance(answer.type, type) and issubclass(answer.type, Mapping) and isinstance(answer.context, list)):
+        return [""] * answer.num_leaves
+    names: list[str] = []
+    for key, part in zip(answer.context, answer.children(), strict=True):
+        names += [str(key)] if part.is_leaf() else [f"{key}.{number}" for number in range(part.num_leaves)]
+    return names
+
+
+def _in_order(module: GraphModule, inputs: Inputs) -> tuple[Node, ...]:
+    """The graph's inputs in the order of `inputs`. Raises ValueError if they are others."""
+    found, names = module.graph.find_nodes(op="placeholder"), names_of(inputs)
+    by_name = {str(node.target): node for node in found}
+    if names and by_name.keys() == {*names}:
+        return tuple(by_name[name] for name in names)
+    if names or len(found) != 1:
+        expected = f"not {', '.join(names)}" if names else "not one tensor"
+        raise ValueError(f"the model takes {len(found)} inputs ({', '.join(by_name)}), {expected}")
+    return tuple(found)
+
+
+def check_exported_inputs(program: ExportedProgram, inputs: Inputs) -> None:
+    """Raises ModelError unless the program takes these tensors with a dynamic batch dimension."""
+    given = exported_inputs(program)
+    names = names_of(inputs)
+    if (names and given.keys() != {*names}) or (not names and len(given) != 1):
+        expected = f"not {', '.join(names)}" if names else "not one tensor"
         raise ModelError(
-            ModelErrorReason.BAD_INPUT, f"the exported model takes {len(inputs)} inputs; export one that takes a tensor"
+            ModelErrorReason.BAD_INPUT,
+            f"the exported model takes {', '.join(given) or 'nothing'}, {expected}; correct the module's inputs",
         )
-    shape = inputs[0].shape
+    for name, spec in zip(names or given, specs_of(inputs), strict=True):
+        _check_exported_input(given[name], spec)
+
+
+def exported_inputs(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """The inputs of an exported program by name, as fake tensors. Raises ModelError for something else than tensors."""
+    names = program.graph_signature.user_inputs
+    found = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder" and n.name in names}
+    if not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise ModelError(
+            ModelErrorReason.BAD_INPUT, "the exported model takes something else than tensors; export one without it"
+        )
+    return found
+
+
+def _check_exported_input(value: torch.Tensor, spec: TensorSpec) -> None:
+    shape = value.shape
     if shape and isinstance(shape[0], int):
         raise ModelError(
             ModelErrorReason.BAD_INPUT,

@@ -15,8 +15,8 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from partita_api.session.module import TensorSpec
-from partita_runtime.models.capture import CapturedGraph, example
+from partita_api.session.module import Inputs
+from partita_runtime.models.capture import CapturedGraph, examples, leaf_names
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import (
     NOMINAL_BATCH,
@@ -39,11 +39,13 @@ class LayeredGraph:
     """A captured graph with its layers."""
 
     module: GraphModule
-    input: Node
+    inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     """The operations on data, in order."""
     outputs: tuple[Node, ...]
     output_samples: tuple[SampleTensor, ...]
+    output_names: tuple[str, ...]
+    """The model's own names; "" for an output without one."""
     dependence: Mapping[Node, Dependence]
     batch_multiples: Mapping[Node, int]
     """Values that are this multiple of the batch size."""
@@ -58,25 +60,23 @@ class LayeredGraph:
     """The graph's operations, operands and shapes as JSON data, the same in every process."""
 
 
-def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
+def layered(captured: CapturedGraph, inputs: Inputs) -> LayeredGraph:
     """The layers of `captured`. Raises ModelError (BAD_OUTPUT), or any error of the fake execution."""
     module = captured.module
-    seen = {batch: _observe(module, spec, batch) for batch in (PROBE_BATCH, NOMINAL_BATCH)}
+    seen = {batch: _observe(captured, inputs, batch) for batch in (PROBE_BATCH, NOMINAL_BATCH)}
     probe, nominal = seen[PROBE_BATCH], seen[NOMINAL_BATCH]
     samples = {node: _sample(probe[node], nominal[node]) for node in nominal}
     folds = {node: fold for node in nominal if (fold := _fold(probe[node], nominal[node])) > 1}
     multiples = {n: m for n in nominal if (m := _batch_multiple(n, probe[n], nominal[n])) is not None}
     dependence = _dependence(module, multiples)
-    inputs = module.graph.find_nodes(op="placeholder")
-    if len(inputs) != 1:
-        raise ValueError(f"the model takes {len(inputs)} inputs, not one tensor")
-    outputs = _outputs(module, nominal)
+    named = _outputs(captured, nominal)
+    outputs = tuple(node for _, node in named)
     nodes = tuple(
         n
         for n in module.graph.nodes
         if dependence[n] is Dependence.DATA and n.op in ("call_function", "call_method", "call_module")
     )
-    live = _live(inputs[0], nodes, outputs)
+    live = _live(captured.inputs, nodes, outputs)
 
     def crossing_samples(end: int) -> tuple[SampleTensor, ...] | None:
         crossed = [_unfolded(samples[node], folds.get(node)) for node in live[end]]
@@ -95,12 +95,13 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
     )
     return LayeredGraph(
         module=module,
-        input=inputs[0],
+        inputs=captured.inputs,
         nodes=nodes,
         outputs=outputs,
         output_samples=tuple(
             output_sample(None if node in folds else samples[node], i) for i, node in enumerate(outputs)
         ),
+        output_names=tuple(name for name, _ in named),
         dependence=dependence,
         batch_multiples=multiples,
         folds=folds,
@@ -160,13 +161,15 @@ class _Observer(Interpreter):
         return value
 
 
-def _observe(module: GraphModule, spec: TensorSpec, batch: int) -> dict[Node, _NodeResult]:
+def _observe(captured: CapturedGraph, inputs: Inputs, batch: int) -> dict[Node, _NodeResult]:
     # On CPU tensors attention becomes this operation, which torch's FLOP formulas lack.
     attention = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.no_grad(), fake_mode, FlopCounterMode(display=False, custom_mapping=attention) as counter:
-        observer = _Observer(module, counter)
-        observer.run(fake_mode.from_tensor(example(spec, batch)))
+        observer = _Observer(captured.module, counter)
+        given = dict(zip(captured.inputs, map(fake_mode.from_tensor, examples(inputs, batch)), strict=True))
+        placeholders = captured.module.graph.find_nodes(op="placeholder")
+        observer.run(*(given[node] for node in placeholders), enable_io_processing=False)
     return observer.seen
 
 
@@ -217,22 +220,25 @@ def _dependence(module: GraphModule, multiples: Mapping[Node, int]) -> dict[Node
     return found
 
 
-def _outputs(module: GraphModule, seen: Mapping[Node, _NodeResult]) -> tuple[Node, ...]:
-    answered = pytree.tree_leaves(module.graph.output_node().args[0])
-    outputs = tuple(n for n in answered if isinstance(n, Node) and seen[n].is_tensor)
+def _outputs(captured: CapturedGraph, seen: Mapping[Node, _NodeResult]) -> tuple[tuple[str, Node], ...]:
+    """The tensors of the answer, with their names."""
+    leaves = zip(
+        leaf_names(captured.answer), pytree.tree_leaves(captured.module.graph.output_node().args[0]), strict=True
+    )
+    outputs = tuple((name, n) for name, n in leaves if isinstance(n, Node) and seen[n].is_tensor)
     if not outputs:
         raise ModelError(ModelErrorReason.BAD_OUTPUT, "the model returns no tensor; it must return at least one")
     return outputs
 
 
-def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> tuple[tuple[Node, ...], ...]:
+def _live(entries: tuple[Node, ...], nodes: Sequence[Node], outputs: Sequence[Node]) -> tuple[tuple[Node, ...], ...]:
     """At index i, the values that exist before node i and are used by it or later."""
     position = {node: i for i, node in enumerate(nodes)}
     last_use = {
-        value: max((position[u] for u in value.users if u in position), default=-1) for value in (entry, *nodes)
+        value: max((position[u] for u in value.users if u in position), default=-1) for value in (*entries, *nodes)
     }
     last_use.update((value, len(nodes)) for value in outputs)
-    return live_values((entry,), [(node,) for node in nodes], last_use)
+    return live_values(entries, [(node,) for node in nodes], last_use)
 
 
 def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _NodeResult]) -> bool:

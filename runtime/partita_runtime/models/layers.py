@@ -14,7 +14,7 @@ import numpy as np
 
 from partita_api.digests import digest
 from partita_api.session.execution import CutDType
-from partita_api.session.module import DType, TensorSpec
+from partita_api.session.module import DType, Inputs, TensorSpec, specs_of
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 
 NOMINAL_BATCH: Final = 8
@@ -197,8 +197,13 @@ def at_cut(spec: TensorSpec, cut_dtype: CutDType) -> TensorSpec:
     return spec.model_copy(update={"dtype": DType(cut_dtype)}) if spec.dtype is DType.FP32 else spec
 
 
-def partition_digest(structure: Sequence[object], input_spec: TensorSpec, ends: Sequence[int]) -> str:
-    """Digest of a cut: of the graph's operations and shapes (not its weights), the input, and the blocks' ends."""
+def partition_digest(structure: Sequence[object], inputs: Inputs, ends: Sequence[int]) -> str:
+    """Digest of a cut: of the graph's operations and shapes (not its weights), the inputs, and the blocks' ends."""
+    specs = [spec.model_dump(mode="json") for spec in specs_of(inputs)]
     return digest(
-        {"structure": list(structure), "input": input_spec.model_dump(mode="json"), "ends": [int(e) for e in ends]}
+        {
+            "structure": list(structure),
+            "input": specs[0] if isinstance(inputs, TensorSpec) else specs,
+            "ends": [int(e) for e in ends],
+        }
     )

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -107,8 +107,8 @@ def answer(example: Example, amplified: Reference) -> Tensors:
         for first, end in ((0, 9), (9, 10))
     ]
 
-    def cut_detector(image: np.ndarray) -> list[np.ndarray]:
-        tensors = [image[None]]
+    def cut_detector(sample: Sequence[np.ndarray]) -> list[np.ndarray]:
+        tensors = [array[None] for array in sample]
         for stage in stages:
             tensors = stage.executor.run(tensors)
         return [tensor[0] for tensor in tensors]

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from tests.builders import ProfileBuilder, SessionBuilder, pool, problem, profile, session
+from tests.builders import INPUT, ProfileBuilder, SessionBuilder, pool, problem, profile, session
 from tests.planner.problems.planned import planned
 
 from partita_api.gpupool import GPUPoolSpec
 from partita_api.inferencesession import InferenceSessionSpec, Objective, PlannerSettings, Rate
 from partita_api.profile import BlockMemory, Profile
+from partita_api.session.module import Edge
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 
@@ -102,6 +103,14 @@ def looped() -> SessionBuilder:
     return session("s").model("a").model("b").edge("a", "b").edge("b", "a")
 
 
+def without_output() -> PlanningProblem:
+    """A session of m and n, and a profile that says how m calls its output."""
+    edge = Edge.model_validate({"from": "m", "to": "n", "map": {"input": "pooled"}})
+    chain = MODEL.model("n").with_spec(edges=(edge,))
+    answering = MEASURED.build().model_copy(update={"outputs": (INPUT,), "output_names": ("hidden",)})
+    return replace(asked(chain, (MEASURED, profile("n"))), profiles={("m", "fast"): answering})
+
+
 CASES = [
     pytest.param(asked(profiles=()), NoPlanReason.NO_POOLS, "no profile on any pool", id="no profile at all"),
     pytest.param(
@@ -134,6 +143,12 @@ CASES = [
         id="a pool twice",
     ),
     pytest.param(asked(looped()), NoPlanReason.INVALID_SESSION, "the edges form a cycle", id="a cyclic DAG"),
+    pytest.param(
+        without_output(),
+        NoPlanReason.INVALID_SESSION,
+        "the edge from m to n maps output pooled, which m does not have: its outputs are hidden",
+        id="a map of an output that the model does not have",
+    ),
     pytest.param(
         asked(MODEL.planner(strategy="fastest")), NoPlanReason.INVALID_SESSION, "choose one of", id="no such strategy"
     ),

@@ -11,22 +11,24 @@ import onnx
 import torch
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
-from partita_api.session.module import TensorSpec
-from partita_runtime.models.capture import example
+from partita_api.session.module import Inputs, names_of
+from partita_runtime.models.capture import examples
 
 
-def exported(model: torch.nn.Module, spec: TensorSpec, opset: int = 17) -> ModelProto:
+def exported(model: torch.nn.Module, inputs: Inputs, opset: int = 17, outputs: Sequence[str] = ()) -> ModelProto:
     """What torch makes of a module, with any batch size."""
+    names = [*names_of(inputs)] or ["samples"]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.onnx"
         torch.onnx.export(
             model,
-            (example(spec, 2),),
+            tuple(examples(inputs, 2)),
             str(path),
             dynamo=False,
-            input_names=["samples"],
-            dynamic_axes={"samples": {0: "batch"}},
+            input_names=names,
+            output_names=[*outputs],
+            dynamic_axes={name: {0: "batch"} for name in names},
             opset_version=opset,
         )
         return onnx.load(str(path))

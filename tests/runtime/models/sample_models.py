@@ -33,6 +33,70 @@ class Typed(torch.nn.Module):
         return self.second(self.first(values.to(torch.float32))), values
 
 
+class Encoder(torch.nn.Module):
+    """A small encoder of texts. A token that the mask leaves out changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig(
+            vocab_size=50,
+            hidden_size=32,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=16,
+        )
+        self.encoder = BertModel(config)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        answer = self.encoder(input_ids=input_ids, attention_mask=attention_mask)
+        return answer.last_hidden_state, answer.pooler_output
+
+
+class Late(torch.nn.Module):
+    """Needs one of its inputs at its end only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, values: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            values = layer(values)
+        return values + shift
+
+
+class Halves(torch.nn.Module):
+    """Answers with both inputs of `late`, and with something before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        shift = values.sum(1, keepdim=True).to(torch.int16)
+        for layer in self.layers:
+            values = layer(values)
+        return {"total": values.sum(1), "shift": shift, "values": values}
+
+
+class Scored(torch.nn.Module):
+    """Its control flow depends on the data, so it is one block. `input` has the name of a function of Python."""
+
+    def forward(self, input: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return input * scale if scale.sum() > 0 else input - scale
+
+
+class Uncut(torch.nn.Module):
+    """Its control flow depends on the data, and it answers with a mapping of different things."""
+
+    def forward(self, values: torch.Tensor) -> dict[str, object]:
+        difference = values - 1 if values.sum() > 0 else values + 1
+        return {"difference": difference, "count": 3, "pair": (values, -values)}
+
+
 class Branching(torch.nn.Module):
     """Its control flow depends on the data, so it cannot be captured."""
 
@@ -82,6 +146,32 @@ def typed() -> torch.nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Typed()
+
+
+def encoder() -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Encoder().eval()
+
+
+def late() -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Late()
+
+
+def halves() -> torch.nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Halves()
+
+
+def scored() -> torch.nn.Module:
+    return Scored()
+
+
+def uncut() -> torch.nn.Module:
+    return Uncut()
 
 
 def branching() -> torch.nn.Module:

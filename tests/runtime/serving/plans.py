@@ -15,7 +15,16 @@ from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_api.session.endpoint import EndpointSource
-from partita_api.session.module import DType, Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
+from partita_api.session.module import (
+    DType,
+    Edge,
+    FunctionSource,
+    ImageInput,
+    ModelSource,
+    Module,
+    NamedInput,
+    TensorSpec,
+)
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
@@ -33,7 +42,10 @@ class Model:
 
     name: str
     input: tuple[int, ...] = (2, 2)
+    inputs: tuple[NamedInput, ...] | None = None
+    """Several inputs instead of one."""
     outputs: tuple[tuple[int, ...], ...] = ((2,),)
+    output_names: tuple[str, ...] = ()
     alpha_micros: int = 500
     beta_micros: int = 1000
     entrypoint: str | None = None
@@ -70,7 +82,8 @@ class Model:
             {
                 "name": self.name,
                 "model": self.source or ModelSource(entrypoint=f"tests.models:{self.name}"),
-                "input": {"shape": self.input, **variable},
+                "input": None if self.inputs else {"shape": self.input, **variable},
+                "inputs": self.inputs,
                 "image": self.image,
                 "sizes": [{"size": size} for size in self.sizes] or None,
             }
@@ -79,6 +92,11 @@ class Model:
     @property
     def pool(self) -> str:
         return EMULATED if self.source is None else REAL
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What it takes, as fields of a module and of a profile's request."""
+        return {"input": None if self.inputs else TensorSpec(shape=self.input), "inputs": self.inputs}
 
     @property
     def source(self) -> ModelSource | None:
@@ -129,8 +147,11 @@ class Application:
         spec = text if source.protocol.takes_text else TensorSpec(shape=input)
         return replace(self, functions=(*self.functions, Module(name=name, endpoint=source, input=spec)))
 
-    def edge(self, upstream: str, downstream: str, most: int = 1) -> Self:
-        made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})
+    def edge(self, upstream: str, downstream: str, most: int = 1, **mapped: str) -> Self:
+        """An edge; `mapped` is its map."""
+        made = Edge.model_validate(
+            {"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}, "map": mapped or None}
+        )
         return replace(self, edges=(*self.edges, made))
 
     def optional(self, *names: str) -> Self:
@@ -309,10 +330,11 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
         .cuts(256)
     )
     built = (built if model.memory is None else built.memory(*model.memory)).build()
-    request = built.request.model_copy(update={"input": TensorSpec(shape=model.input), "blocks": BLOCKS})
+    request = built.request.model_copy(update={**model.declared, "blocks": BLOCKS})
     outputs = tuple(TensorSpec(shape=shape) for shape in model.outputs)
     partition = built.partition if model.source is None else _digest_of_cut(model)
-    return built.model_copy(update={"request": request, "outputs": outputs, "partition": partition})
+    answer = {"outputs": outputs, "output_names": model.output_names}
+    return built.model_copy(update={"request": request, **answer, "partition": partition})
 
 
 @cache
@@ -320,4 +342,4 @@ def _digest_of_cut(model: Model) -> str:
     from partita_runtime.models.partitioned_model import partition_source  # torch only if a model is real
 
     assert model.source is not None
-    return partition_source(model.source, TensorSpec(shape=model.input), BLOCKS).digest
+    return partition_source(model.source, model.inputs or TensorSpec(shape=model.input), BLOCKS).digest

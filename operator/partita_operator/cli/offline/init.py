@@ -62,7 +62,9 @@ def init(
         raise BadInput(f"{out} exists; write to another file, or overwrite it with --force")
     chosen, model = _name(name, source), _model(source)
     spec = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
-    found = inspected(InspectionRequest(model=model, input=spec, blocks=1), policy_text(policy_here()))
+    found = inspected(InspectionRequest(model=model, inputs=spec, blocks=1), policy_text(policy_here()))
+    if found.input is None:
+        raise BadInput(f"{source} takes several inputs; write its module with inputs, as docs/tasks/models.md shows")
     text = FirstSession(
         name=chosen,
         model=model,

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from rich import filesize
 from rich.console import Console
 from rich.table import Table
 
-from partita_api.session.module import DType, HuggingFaceTask, ModelSource, TensorSpec
+from partita_api.session.module import DType, HuggingFaceTask, ModelSource, NamedInput, TensorSpec
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_profiling.inspection import ERROR_PREFIX, RESULT_PREFIX, Inspection, InspectionRequest
@@ -42,10 +43,31 @@ class Shape(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is no shape of a sample such as 3,224,224", param, ctx)
 
 
+class _Input(click.ParamType[NamedInput]):
+    """One of several inputs."""
+
+    name = "input"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NamedInput:
+        """The input. Raises BadParameter."""
+        try:
+            name, dtype, sizes = str(value).rsplit(":", 2)
+            return NamedInput(name=name, dtype=DType(dtype), shape=tuple(int(size) for size in sizes.split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is no input such as input_ids:INT64:128", param, ctx)
+
+
 @model.command()
 @click.argument("source")
 @click.option("--shape", type=Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
 @click.option("--dtype", type=click.Choice([*NUMPY_DTYPES]), default=str(DType.FP32), show_default=True)
+@click.option(
+    "--input",
+    "inputs",
+    type=_Input(),
+    multiple=True,
+    help="One of several inputs, as NAME:DTYPE:SIZES: input_ids:INT64:128. Instead of --shape and --dtype.",
+)
 @click.option("--blocks", type=click.IntRange(1, 20), default=10, show_default=True, help="Most blocks to cut it into.")
 @click.option("--hugging-face", is_flag=True, help="SOURCE is a repository of Hugging Face, or a directory of one.")
 @click.option("--revision", help="Commit, tag or branch of the repository. Default: main.")
@@ -57,6 +79,7 @@ def inspect(
     source: str,
     shape: tuple[int, ...] | None,
     dtype: str,
+    inputs: tuple[NamedInput, ...],
     blocks: int,
     hugging_face: bool,
     revision: str | None,
@@ -69,7 +92,9 @@ def inspect(
     With --hugging-face it is OWNER/NAME at the hub, which is downloaded, or a directory with config.json and
     safetensors. It is loaded in a process of its own.
     """
-    spec = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
+    if inputs and shape is not None:
+        raise BadInput("--shape is for models of one input; give --input for each of several, or --shape alone")
+    one = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
     policy = policy_here()
     if hugging_face:
         if Path(source).is_dir():
@@ -81,10 +106,12 @@ def inspect(
         raise BadInput("--revision and --task are of a repository; add --hugging-face")
     else:
         model = model_source(source)
-    found = inspected(InspectionRequest(model=model, input=spec, blocks=blocks), policy_text(policy))
+    found = inspected(InspectionRequest(model=model, inputs=inputs or one, blocks=blocks), policy_text(policy))
 
     def text(console: Console) -> None:
-        lines = [f"input: {tensors_in_words([found.input])}", f"outputs: {tensors_in_words(found.outputs)}"]
+        lines = [f"input: {tensors_in_words([found.input])}"] if found.input is not None else []
+        lines += [f"input: {tensors_in_words([tensor], [tensor.name])}" for tensor in found.inputs or ()]
+        lines += [f"outputs: {tensors_in_words(found.outputs, found.output_names)}"]
         lines += [f"warning: {warning}" for warning in found.warnings]
         console.print("\n".join(lines), markup=False, highlight=False)
         table = Table("block", "time", "MFLOP", "weights", "activations", "behind it", "tensors")
@@ -149,6 +176,7 @@ def inspected(request: InspectionRequest, policy: str) -> Inspection:
     raise BadInput(f"the model ended its process: {last}")
 
 
-def tensors_in_words(specs: Sequence[TensorSpec]) -> str:
-    """Element types and dimensions: `FP32 [3, 224, 224], INT64 [1]`."""
-    return ", ".join(f"{spec.dtype} {list(spec.shape)}" for spec in specs)
+def tensors_in_words(specs: Sequence[TensorSpec], names: Sequence[str] = ()) -> str:
+    """Element types and dimensions, with names if there are any: `scores: FP32 [3, 224, 224], INT64 [1]`."""
+    texts = [f"{spec.dtype} {list(spec.shape)}" for spec in specs]
+    return ", ".join([f"{name}: {text}" if name else text for name, text in zip_longest(names, texts, fillvalue="")])

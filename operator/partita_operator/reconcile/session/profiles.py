@@ -169,12 +169,12 @@ def _request(
     settings: OperatorSettings,
 ) -> ProfileRequest:
     assert module.model is not None
-    assert module.input is not None
     planner, sharing, emulation = session.spec.planner, pool.spec.sharing, pool.spec.emulation
     divided = sharing.mode is SharingMode.MPS
     return ProfileRequest(
         model=module.model,
         input=module.input,
+        inputs=module.inputs,
         blocks=planner.blocks,
         batch_sizes=tuple(1 << power for power in range(planner.max_batch_size.bit_length())),
         divisors=tuple(range(1, sharing.max_divisor + 1)) if divided else (1,),

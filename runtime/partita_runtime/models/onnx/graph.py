@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import Inputs, TensorSpec, names_of, specs_of
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import (
     NOMINAL_BATCH,
@@ -46,6 +46,7 @@ class OnnxGraph:
     """Layer i is nodes[ends[i - 1]:ends[i]]."""
     layers: tuple[Layer, ...]
     output_samples: tuple[SampleTensor, ...]
+    output_names: tuple[str, ...]
     structure: tuple[object, ...]
     """Operations, operands and shapes as JSON data, without names and weights."""
 
@@ -69,17 +70,17 @@ class OnnxGraph:
         return OnnxModule(model, weights, activation_bytes=peak)
 
 
-def layered_onnx(whole: OnnxModule, spec: TensorSpec) -> OnnxGraph:
-    """The layers of a model. Raises ModelError if it does not work on its input."""
-    model = _of_one_input(whole.model, spec)
+def layered_onnx(whole: OnnxModule, inputs: Inputs) -> OnnxGraph:
+    """The layers of a model. Raises ModelError if it does not work on its inputs."""
+    model = _of_inputs(whole.model, inputs)
     graph = model.graph
-    entry, outputs = graph.input[0].name, tuple(value.name for value in graph.output)
-    values = {**observed(model, whole.weights, spec), **_given(graph, spec)}
+    entries, outputs = (tuple(value.name for value in values) for values in (graph.input, graph.output))
+    values = {**observed(model, whole.weights, inputs), **_given(graph, inputs)}
     samples, dependence = _samples(graph, values)
     nodes = tuple(node for node in graph.node if dependence[node.output[0]] is Dependence.DATA)
     last_use = {name: i for i, node in enumerate(nodes) for name in operands(node)}
     last_use.update((name, len(nodes)) for name in outputs)
-    live = live_values((entry,), [tuple(node.output) for node in nodes], last_use)
+    live = live_values(entries, [tuple(node.output) for node in nodes], last_use)
     shapes = {name: value.shapes[-1] for name, value in values.items()}
     flops_of = [_flops(node, shapes) * NOMINAL_BATCH // BATCHES[-1] for node in nodes]
 
@@ -105,18 +106,38 @@ def layered_onnx(whole: OnnxModule, spec: TensorSpec) -> OnnxGraph:
         ends=ends,
         layers=layers,
         output_samples=tuple(output_sample(sample, i) for i, sample in enumerate(answered)),
+        output_names=outputs,
         structure=tuple(_structure(nodes, values)),
     )
 
 
-def _of_one_input(model: ModelProto, spec: TensorSpec) -> ModelProto:
-    """The model with the shape of `spec` for its input. Raises ModelError if it takes something else."""
-    entry = _entry(model.graph)
+def _of_inputs(model: ModelProto, inputs: Inputs) -> ModelProto:
+    """The model with its inputs in the order and shapes of `inputs`. Raises ModelError if it takes something else."""
+    names = names_of(inputs)
+    entries = {value.name: value for value in _entries(model.graph)}
+    if (names and entries.keys() != {*names}) or (not names and len(entries) != 1):
+        expected = ", ".join(names) or "one tensor; declare inputs of the module"
+        raise _bad_input(f"it takes {', '.join([*entries][:8]) or 'nothing'}, not {expected}")
+    fixed = ModelProto()
+    fixed.CopyFrom(model)
+    del fixed.graph.input[:], fixed.graph.value_info[:]
+    for name, spec in zip(names or entries, specs_of(inputs), strict=True):
+        element = _checked_element(entries[name], spec)
+        fixed.graph.input.append(helper.make_tensor_value_info(name, element, ["batch", *spec.shape]))
+    for output in fixed.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+def _checked_element(entry: ValueInfoProto, spec: TensorSpec) -> int:
+    """The element type of an input of the graph. Raises ModelError unless it takes `spec`."""
     tensor = entry.type.tensor_type
     want = helper.np_dtype_to_tensor_dtype(NUMPY_DTYPES[spec.dtype])
     if tensor.elem_type != want:
         name = helper.tensor_dtype_to_string(tensor.elem_type).removeprefix("TensorProto.")
-        raise _bad_input(f"its input has elements of type {name}, not {spec.dtype}; correct the module's input.dtype")
+        raise _bad_input(
+            f"its input {entry.name} has elements of type {name}, not {spec.dtype}; correct the module's input.dtype"
+        )
     sizes = [max(0, dim.dim_value) for dim in tensor.shape.dim]  # 0 for a dynamic dimension
     if sizes and sizes[0]:
         raise _bad_input(
@@ -129,43 +150,34 @@ def _of_one_input(model: ModelProto, spec: TensorSpec) -> ModelProto:
     ):
         takes = [size or "any" for size in sizes[1:]]
         raise _bad_input(f"its samples are {takes}, not {list(spec.shape)}; correct the module's input.shape")
-    fixed = ModelProto()
-    fixed.CopyFrom(model)
-    del fixed.graph.input[:], fixed.graph.value_info[:]
-    fixed.graph.input.append(helper.make_tensor_value_info(entry.name, want, ["batch", *spec.shape]))
-    for output in fixed.graph.output:
-        output.type.tensor_type.ClearField("shape")
-    return fixed
+    return want
 
 
-def input_of(model: ModelProto) -> tuple[list[int | None], str]:
-    """Sizes of one sample of the only input, None for open ones, and numpy's name of its elements.
+def inputs_of(model: ModelProto) -> dict[str, tuple[list[int | None], str]]:
+    """Sizes of one sample of each input, None for open ones, and numpy's name of its elements."""
+    found = {}
+    for entry in _entries(model.graph):
+        tensor = entry.type.tensor_type
+        sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
+        found[entry.name] = sizes[1:], helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return found
 
-    Raises ModelError.
-    """
-    tensor = _entry(model.graph).type.tensor_type
-    sizes = [dim.dim_value if dim.dim_value > 0 else None for dim in tensor.shape.dim]
-    return sizes[1:], helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
 
-
-def _entry(graph: GraphProto) -> ValueInfoProto:
+def _entries(graph: GraphProto) -> list[ValueInfoProto]:
     weights = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        names = ", ".join(value.name for value in inputs[:8])
-        raise _bad_input(f"it takes {len(inputs)} inputs ({names}); export one that takes a single tensor")
-    entry: ValueInfoProto = inputs[0]
-    return entry
+    return [value for value in graph.input if value.name not in weights]
 
 
 def _bad_input(problem: str) -> ModelError:
     return ModelError(ModelErrorReason.BAD_INPUT, f"the ONNX model does not fit the module: {problem}")
 
 
-def _given(graph: GraphProto, spec: TensorSpec) -> dict[str, ObservedValue]:
-    """The input and the weights."""
-    element = NUMPY_DTYPES[spec.dtype].name
-    found = {graph.input[0].name: ObservedValue(element, tuple((batch, *spec.shape) for batch in BATCHES))}
+def _given(graph: GraphProto, inputs: Inputs) -> dict[str, ObservedValue]:
+    """The inputs and the weights."""
+    found = {
+        entry.name: ObservedValue(NUMPY_DTYPES[spec.dtype].name, tuple((batch, *spec.shape) for batch in BATCHES))
+        for entry, spec in zip(graph.input, specs_of(inputs), strict=True)
+    }
     for tensor in graph.initializer:
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type).name
         found[tensor.name] = ObservedValue(dtype, (tuple(tensor.dims),) * len(BATCHES))
@@ -177,7 +189,7 @@ def _samples(
 ) -> tuple[dict[str, SampleTensor], dict[str, Dependence]]:
     """The values that consist of samples whatever their numbers are, and what every value depends on."""
     dependence = {tensor.name: Dependence.CONSTANT for tensor in graph.initializer}
-    dependence[graph.input[0].name] = Dependence.DATA
+    dependence |= {entry.name: Dependence.DATA for entry in graph.input}
     varying: set[str] = set()  # shapes that depend on numbers
     for node in graph.node:
         read = operands(node)

@@ -37,7 +37,9 @@ class OnnxModule(torch.nn.Module):
         self.weights = dict(weights)
         self.activation_bytes = activation_bytes
         self.provider = provider
-        self._inputs = tuple(value.name for value in model.graph.input)
+        constants = {tensor.name for tensor in model.graph.initializer}
+        self.output_names = tuple(value.name for value in model.graph.output)
+        self.input_names = tuple(value.name for value in model.graph.input if value.name not in constants)
         for i, weight in enumerate(weights.values()):
             self.register_buffer(f"weight_{i}", weight)
 
@@ -47,7 +49,7 @@ class OnnxModule(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The graph's outputs for its inputs. Raises ModelError if ONNX Runtime cannot run the graph."""
-        feeds = {name: tensor.numpy(force=True) for name, tensor in zip(self._inputs, tensors, strict=True)}
+        feeds = {name: tensor.numpy(force=True) for name, tensor in zip(self.input_names, tensors, strict=True)}
         # ONNX Runtime has another C type for uint64 than torch.
         return tuple(torch.from_numpy(array.view(array.dtype.name)) for array in self._session.run(None, feeds))
 

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, ValueInfoProto, helper
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import Inputs
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import SampleTensor
 from partita_runtime.models.onnx.module import CPU, session
-from partita_runtime.models.standard_inputs import standard_input
+from partita_runtime.models.standard_inputs import standard_inputs
 
 BATCHES: Final = (2, 3)
 """Batch sizes of the runs; not 1, which broadcasting treats specially."""
@@ -49,10 +49,10 @@ class ObservedValue:
         return size // BATCHES[-1] if self.shapes[0] != self.shapes[-1] else size
 
 
-def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], spec: TensorSpec) -> Mapping[str, ObservedValue]:
-    """All tensors that the graph's nodes make for the standard input of `spec`, by name. Raises ModelError.
+def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], inputs: Inputs) -> Mapping[str, ObservedValue]:
+    """All tensors that the graph's nodes make for the standard inputs, by name. Raises ModelError.
 
-    Only their shapes leave the runs, so the values need not be in memory together.
+    The graph has these inputs in this order. Only shapes leave the runs, so the values need not be in memory together.
     """
     types = _tensor_types(model, weights)
     shapes = {name: f"{name}/shape" for name in types}
@@ -62,7 +62,8 @@ def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], spec: Tenso
         asking.graph.node.append(node)
         asking.graph.node.extend(helper.make_node("Shape", [n], [shapes[n]]) for n in node.output if n in shapes)
     runs = session(asking, weights, CPU, optimize=False)
-    small, large = (_run(runs, {model.graph.input[0].name: standard_input(spec, batch)}) for batch in BATCHES)
+    entries = [value.name for value in model.graph.input]
+    small, large = (_run(runs, dict(zip(entries, standard_inputs(inputs, batch), strict=True))) for batch in BATCHES)
     return {name: ObservedValue(dtype, (small[shapes[name]], large[shapes[name]])) for name, dtype in types.items()}
 
 
@@ -88,10 +89,10 @@ def _run(runs: Any, feeds: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, .
     try:
         values = runs.run(None, feeds)
     except Exception as error:
-        ((given, array),) = feeds.items()
+        given = ", ".join(f"{name} of {list(array.shape)} {array.dtype}" for name, array in feeds.items())
         raise ModelError(
             ModelErrorReason.BAD_INPUT,
-            f"ONNX Runtime cannot run the model on its input {given} of {list(array.shape)} {array.dtype}: "
+            f"ONNX Runtime cannot run the model on its input {given}: "
             f"{str(error).splitlines()[0][:300]}; correct the module's input, or the model",
         ) from error
     names = [output.name for output in runs.get_outputs()]

@@ -28,6 +28,8 @@ class Epoch(SpecModel):
     plan: SchedulingPlan
     outputs: dict[str, tuple[TensorSpec, ...]] = {}
     """The output tensors of each model, or size class, for one sample, if its profile has them."""
+    output_names: dict[str, tuple[str, ...]] = {}
+    """The models' own names of these outputs, where an edge may ask for them."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
 
@@ -59,10 +61,15 @@ def epoch(
     Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError with the key of a missing profile.
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
+    shown = {module: profiles[module, pool] for module, pool in sorted(used, reverse=True)}
+    mapped = {edge.source for edge in session.spec.edges if edge.outputs is not None}
+    names = {module: profile.output_names for module, profile in shown.items()}
+    names |= {module.name: module.endpoint.outputs for module in session.spec.modules if module.endpoint is not None}
     return Epoch(
         session_key=session.key,
         session=session.spec,
         plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
-        outputs={module: profiles[module, pool].outputs for module, pool in sorted(used, reverse=True)},
+        outputs={module: profile.outputs for module, profile in shown.items()},
+        output_names={module: known for module, known in names.items() if module in mapped},
         clients=clients,
     )

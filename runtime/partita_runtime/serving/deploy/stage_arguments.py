@@ -60,7 +60,7 @@ def stage_build(
     Raises KeyError or ValueError if the profile does not cover the stage.
     """
     (source,) = [m for m in with_size_classes(session).modules if m.name == module]
-    if source.model is None or source.input is None:
+    if source.model is None:
         raise ValueError(f"module {module!r} has no model, so it has no stages")
     first, end = stage.blocks.first, stage.blocks.end
     emulation = pool.spec.emulation
@@ -68,6 +68,7 @@ def stage_build(
     return StageBuild(
         model=source.model,
         input=source.input,
+        inputs=source.inputs,
         blocks=session.planner.blocks,
         first=first,
         end=end,

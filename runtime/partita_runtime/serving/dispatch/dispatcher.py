@@ -29,8 +29,8 @@ OVERDUE_MICROS: Final = 1_000_000
 class SubRequests(Protocol):
     """The sub-requests that batches are made of."""
 
-    def tensor(self, sub_id: int) -> Array | None:
-        """The input of a sub-request, without a batch dimension; None if it has ended."""
+    def tensors(self, sub_id: int) -> Sequence[Array] | None:
+        """The inputs of a sub-request, without a batch dimension; None if it has ended."""
 
     def answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
         """The model's outputs for a sub-request, without a batch dimension."""
@@ -336,28 +336,28 @@ class Dispatcher:
             self._wake()
             return
         # If a sub-request was dropped in the same decision, the others of its request have been cancelled.
-        found = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
-        rows = {sub_id: row for sub_id, row in found.items() if row is not None}
-        batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(rows))
+        found = {sub_id: self._sub_requests.tensors(sub_id) for sub_id in dispatch.request_ids}
+        samples = {sub_id: tensors for sub_id, tensors in found.items() if tensors is not None}
+        batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(samples))
         for neighbour in self._neighbours:
             neighbour.occupy(remaining_executions(dispatch, 0, self._executions), due)
         if self._observer is not None:
-            self._observer.sent(dispatch, tuple(rows), now_micros())
+            self._observer.sent(dispatch, tuple(samples), now_micros())
         try:
-            self._send(batch, [*rows.values()])
+            self._send(batch, [*samples.values()])
         except WireError as error:
             self._core.failed(dispatch.batch_id, due, str(error))
             self._ended(dispatch.batch_id, now_micros())
             self._wake()
 
-    def _send(self, batch: _SentBatch, rows: list[Array]) -> None:
-        if not rows:
+    def _send(self, batch: _SentBatch, samples: list[Sequence[Array]]) -> None:
+        if not samples:
             raise WireError("all requests of the batch have ended")
-        header = tensor_header((len(rows), *rows[0].shape), rows[0].dtype)
+        headers = tuple([tensor_header((len(samples), *tensor.shape), tensor.dtype) for tensor in samples[0]])
         first, *others = batch.replicas
         path = tuple([self._links.address(replica) for replica in others])
-        message = RunBatch(batch_id=batch.dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
-        self._links.send(first, message, rows)
+        message = RunBatch(batch_id=batch.dispatch.batch_id, frontend=self.id, path=path, tensors=headers)
+        self._links.send(first, message, [row for rows in zip(*samples, strict=True) for row in rows])
 
     def _ended(self, batch_id: int, now: int) -> None:
         batch = self._batches.pop(batch_id)

@@ -1,12 +1,12 @@
 """The input and output tensors of a session, as a client of the Open Inference Protocol sees them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.session.module import DType, ImageInput, Module, TensorSpec
+from partita_api.session.module import DType, ImageInput, Module, TensorSpec, names_of, specs_of
 from partita_api.session.size_classes import size_classes
 from partita_runtime.serving.protocol.variable_size import SizedInput
 
@@ -44,6 +44,8 @@ class Interface:
     session: InferenceSessionSpec
     model_outputs: Mapping[str, Sequence[TensorSpec]]
     """The outputs of each model, or size class, for one sample, if they are known."""
+    output_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The models' own names of them, where an edge may ask for them."""
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
@@ -64,9 +66,13 @@ class Interface:
 
     @cached_property
     def inputs(self) -> Mapping[str, TensorSpec]:
-        """The tensors of a request, by name: `input`, or the root's name if several roots have an input."""
-        takers = [(root.name, root.input) for root in self.roots if root.input is not None]
-        return {name if len(takers) > 1 else "input": spec for name, spec in takers}
+        """The tensors of a request, by name."""
+        return {
+            name: spec
+            for root in self.roots
+            if root.takes is not None
+            for name, spec in zip(self.input_names(root), specs_of(root.takes), strict=True)
+        }
 
     @cached_property
     def sized(self) -> Mapping[str, SizedInput]:
@@ -88,12 +94,18 @@ class Interface:
     @cached_property
     def images(self) -> Mapping[str, ImageInput]:
         """How JPEG and PNG images become inputs, by the tensor's name, for inputs that accept images."""
-        declared = {self.input_name(root.name): root.image for root in self.roots}
-        return {name: image for name, image in declared.items() if image is not None}
+        return {self.input_names(root)[0]: root.image for root in self.roots if root.image is not None}
 
-    def input_name(self, root: str) -> str:
-        """The name of the input of a root module."""
-        return root if root in self.inputs else "input"
+    def input_names(self, root: Module) -> tuple[str, ...]:
+        """The names of the request's tensors for a root module, in the order of its inputs.
+
+        `input`, or the module's own names of its inputs. With several roots that take tensors: the root's name, or
+        `<root>.<input>`.
+        """
+        names = names_of(root.takes) if root.takes is not None else ()
+        if sum(other.takes is not None for other in self.roots) == 1:
+            return names or ("input",)
+        return tuple(f"{root.name}.{name}" for name in names) or (root.name,)
 
     @cached_property
     def outputs(self) -> tuple[OutputTensor, ...]:

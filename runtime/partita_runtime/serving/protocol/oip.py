@@ -88,7 +88,7 @@ class RequestHeader(_Header):
 
     id: str | None = Field(default=None, max_length=MAX_ID)
     parameters: _Parameters = _Parameters()
-    inputs: Annotated[tuple[InputHeader, ...], Field(max_length=64)] = ()
+    inputs: Annotated[tuple[InputHeader, ...], Field(max_length=256)] = ()
     outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
 
 

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from partita_api.session.module import TensorSpec
+from partita_api.session.module import Edge, Inputs, NamedInput, TensorSpec, names_of, specs_of
+from partita_api.session.output_maps import UnknownOutputError, chosen_outputs
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
 from partita_runtime.serving.protocol.interface import Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
-from partita_runtime.serving.session.function_messages import Rows
+from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
 
 
 class DataflowError(Exception):
@@ -27,26 +28,27 @@ class SampleTensors:
         self._interface = interface
         self.request = request
         self._answers: dict[int, tuple[SubRequest, Sequence[Array]]] = {}
-        self._rows: dict[int, Mapping[str, Rows]] = {}
-        """The answers by sub-request, and then by downstream module, or by output name for a sink."""
+        self._rows: dict[int, Mapping[str, tuple[Rows, ...]]] = {}
+        """The answers by sub-request, and then by downstream module, with samples for each of its inputs. For a sink
+        one array by output name."""
         self.cut_off: dict[str, int] = {}
         """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
 
     def served_by(self, sub: SubRequest) -> str:
         """The module of the plan that a model's sub-request is for: the size class of its input, or its module."""
         sized = self._interface.sized.get(sub.module)
-        return sub.module if sized is None else sized.class_of(self._sample(sub))
+        return sub.module if sized is None else sized.class_of(self._sample(sub)[0])
 
-    def model_input(self, sub: SubRequest) -> Array:
-        """The input of a model's sub-request, at the size of its class."""
+    def model_inputs(self, sub: SubRequest) -> Sequence[Array]:
+        """The inputs of a model's sub-request, in the order of its module, at the size of its class."""
         sized = self._interface.sized.get(sub.module)
-        return self._sample(sub) if sized is None else sized.padded(self._sample(sub))
+        return self._sample(sub) if sized is None else [sized.padded(self._sample(sub)[0])]
 
-    def _sample(self, sub: SubRequest) -> Array:
+    def _sample(self, sub: SubRequest) -> list[Array]:
+        module = self._interface.modules[sub.module]
         if not sub.parents:
-            return self.request[self._interface.input_name(sub.module)]
-        row: Array = self._rows[sub.parents[0]][sub.module][sub.sample]
-        return row
+            return [self.request[name] for name in self._interface.input_names(module)]
+        return [rows[sub.sample] for rows in self._rows[sub.parents[0]][sub.module]]
 
     def function_upstream(self, sub: SubRequest) -> dict[str, list[Rows]]:
         """The upstream answers for a function's sub-request, by module.
@@ -76,14 +78,10 @@ class SampleTensors:
         Raises DataflowError if it does not fit them.
         """
         self._answers[sub.sub_id] = (sub, outputs)
-        rows = {}
-        for target in self._targets(sub.module):
-            spec = self._interface.modules[target].input
-            whole = spec is not None and takes(spec, outputs[0].shape)
-            rows[target] = outputs[0][None] if whole else outputs[0]
-        return self._take(sub, rows)
+        edges = [edge for edge in self._interface.session.edges if edge.source == sub.module]
+        return self._take(sub, {edge.target: self._mapped(edge, outputs) for edge in edges})
 
-    def function_answered(self, sub: SubRequest, answer: Mapping[str, Rows]) -> dict[str, int]:
+    def function_answered(self, sub: SubRequest, answer: FunctionAnswer) -> dict[str, int]:
         """Store a function's answer; how many samples it has for each downstream model.
 
         Raises DataflowError if it names a module that is not downstream, or does not fit a downstream module.
@@ -91,11 +89,9 @@ class SampleTensors:
         targets = self._targets(sub.module)
         if targets and not answer.keys() <= {*targets}:
             raise DataflowError(f"{sub.module!r} answered for {sorted(answer)}, but downstream are {sorted(targets)}")
-        for name, value in answer.items():
-            if isinstance(value, list) and (name not in targets or self._interface.modules[name].function is not None):
-                raise DataflowError(_differ(sub.module))
+        rows = {name: self._inputs_of(sub.module, name, value) for name, value in answer.items()}
         self._answers[sub.sub_id] = (sub, ())
-        return self._take(sub, answer)
+        return self._take(sub, rows)
 
     def sink_rows(self, results: Sequence[SubRequest]) -> dict[str, list[Sequence[Array] | Mapping[str, Array]]]:
         """The answers of the sinks in order, by module: a model's tensors, a function's tensors by name."""
@@ -118,27 +114,64 @@ class SampleTensors:
 
     def _arrays(self, sub_id: int) -> Mapping[str, Array]:
         """What a function has answered for clients and other functions: `function_answered` allows them no lists."""
-        return {name: rows for name, rows in self._rows[sub_id].items() if isinstance(rows, np.ndarray)}
+        return {name: rows for name, (rows, *_) in self._rows[sub_id].items() if isinstance(rows, np.ndarray)}
 
-    def _take(self, sub: SubRequest, rows: Mapping[str, Rows]) -> dict[str, int]:
+    def _mapped(self, edge: Edge, outputs: Sequence[Array]) -> tuple[Rows, ...]:
+        """The outputs of a model that are the inputs of the next one, each with a leading dimension for samples."""
+        inputs = self._interface.modules[edge.target].takes
+        if inputs is None:
+            return (outputs[0],)
+        names = self._interface.output_names.get(edge.source, ())
+        try:
+            chosen = chosen_outputs(edge, inputs, names, len(outputs))
+        except UnknownOutputError as error:
+            raise DataflowError(str(error)) from None
+        pairs = zip(chosen, specs_of(inputs), strict=True)
+        return tuple([outputs[k][None] if takes(spec, outputs[k].shape) else outputs[k] for k, spec in pairs])
+
+    def _inputs_of(self, module: str, target: str, value: Rows | Mapping[str, Array]) -> tuple[Rows, ...]:
+        """What a function answered for a downstream module, or as an output of its own: samples for each input."""
+        taker = self._interface.modules[target] if target in self._targets(module) else None
+        inputs = None if taker is None or taker.function is not None else taker.takes
+        names = () if inputs is None else names_of(inputs)
+        if isinstance(value, Mapping) != bool(names) or (isinstance(value, Mapping) and value.keys() != {*names}):
+            given = f"a mapping of {', '.join(sorted(value))}" if isinstance(value, Mapping) else "one array"
+            expected = f"a mapping of {', '.join(names)}" if names else "one array"
+            raise DataflowError(f"{module!r} answered {given} for {target!r}; return {expected}")
+        if isinstance(value, Mapping):
+            return tuple(value[name] for name in names)
+        if isinstance(value, list) and inputs is None:
+            raise DataflowError(_differ(module))
+        return (value,)
+
+    def _take(self, sub: SubRequest, rows: Mapping[str, tuple[Rows, ...]]) -> dict[str, int]:
         children = {}
         for edge in self._interface.session.edges:
             target = self._interface.modules[edge.target]
-            spec = None if target.function is not None else target.input
-            if edge.source != sub.module or edge.target not in rows or spec is None:
+            inputs = None if target.function is not None else target.takes
+            if edge.source != sub.module or edge.target not in rows or inputs is None:
                 continue
-            samples = rows[edge.target]
-            count = len(samples) if isinstance(samples, list) or samples.ndim else 0
-            if count and (wrong := _unfit(samples, spec)):
-                raise DataflowError(
-                    f"{sub.module!r} answered {wrong} for {edge.target!r}, which takes "
-                    f"{NUMPY_DTYPES[spec.dtype]}[{', '.join(['n', *dimensions(spec)])}]"
-                )
+            count = _samples(sub.module, edge.target, inputs, rows[edge.target])
             children[edge.target] = min(count, edge.fan_out.max)
             if count > edge.fan_out.max:
                 self.cut_off[sub.module] = self.cut_off.get(sub.module, 0) + count - edge.fan_out.max
         self._rows[sub.sub_id] = rows
         return children
+
+
+def _samples(module: str, target: str, inputs: Inputs, rows: Sequence[Rows]) -> int:
+    """How many samples a module answered for another one. Raises DataflowError if they do not fit its inputs."""
+    counts = [len(samples) if isinstance(samples, list) or samples.ndim else 0 for samples in rows]
+    if len(set(counts)) > 1:
+        raise DataflowError(f"{module!r} answered {counts} samples for inputs of {target!r}; return as many for each")
+    for samples, spec in zip(rows, specs_of(inputs), strict=True):
+        if counts[0] and (wrong := _unfit(samples, spec)):
+            name = f" as {spec.name!r}" if isinstance(spec, NamedInput) else ""
+            raise DataflowError(
+                f"{module!r} answered {wrong} for {target!r}{name}, which takes "
+                f"{NUMPY_DTYPES[spec.dtype]}[{', '.join(['n', *dimensions(spec)])}]"
+            )
+    return counts[0]
 
 
 def _unfit(samples: Rows, spec: TensorSpec) -> str:

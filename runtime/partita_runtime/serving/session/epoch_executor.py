@@ -87,7 +87,9 @@ class EpochExecutor:
     ) -> None:
         """`sampled` traces the sub-requests of sampled requests."""
         self.epoch = epoch
-        self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
+        self.interface = Interface(
+            epoch.session_key.partition("/")[2], epoch.session, epoch.outputs, epoch.output_names
+        )
         self.slo_micros = epoch.session.slo.latency_ms * 1000
         zero = epoch.session.autoscaling.scale_to_zero
         self.hold_micros = None if zero is None else zero.hold_seconds * 1_000_000
@@ -161,12 +163,12 @@ class EpochExecutor:
 
     # Called by the dispatcher (dispatcher.SubRequests).
 
-    def tensor(self, sub_id: int) -> Array | None:
-        """The input of a sub-request; None if it has ended."""
+    def tensors(self, sub_id: int) -> Sequence[Array] | None:
+        """The inputs of a sub-request; None if it has ended."""
         if sub_id not in self._subs:
             return None
         sample_id, sub = self._subs[sub_id]
-        return self._calls[sample_id].samples[sample_id].model_input(sub)
+        return self._calls[sample_id].samples[sample_id].model_inputs(sub)
 
     def answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
         """A model has answered."""
@@ -191,7 +193,7 @@ class EpochExecutor:
     def endpoint_input(self, sub_id: int) -> Array:
         """The sample of a call."""
         sample_id, sub = self._subs[sub_id]
-        return self._calls[sample_id].samples[sample_id].model_input(sub)
+        return self._calls[sample_id].samples[sample_id].model_inputs(sub)[0]
 
     def endpoint_skipped(self, sub_id: int) -> None:
         """A call is not made: its request has ended, or fails as too late now."""

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 Rows = NDArray[Any] | list[NDArray[Any]]
 """Samples, or other rows: an array [n, ...], or a list of arrays that differ in shape."""
 
+FunctionAnswer = Mapping[str, Rows | Mapping[str, NDArray[Any]]]
+"""What a function has returned, by name: rows, or for a model of several inputs an array for each."""
+
 
 class FunctionCall(NamedTuple):
     """A call of a function."""
@@ -47,9 +50,14 @@ def frame(message: object) -> bytes:
     return LENGTH.pack(len(content)) + content
 
 
-def answer_arrays(answer: Mapping[str, Any]) -> dict[str, Rows]:
+def answer_arrays(answer: Mapping[str, Any]) -> FunctionAnswer:
     """What a function has returned: arrays of numbers, or of objects of type bytes. Raises TypeError for others."""
-    return {name: _rows(name, value) for name, value in answer.items()}
+    return {
+        name: {part: _array(f"{name}.{part}", array) for part, array in value.items()}
+        if isinstance(value, Mapping)
+        else _rows(name, value)
+        for name, value in answer.items()
+    }
 
 
 def _rows(name: str, value: Any) -> Rows:

@@ -15,6 +15,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.pod.template import PodTemplate
 from partita_api.profile import Profile, ProfiledPod, ProfileRequest
+from partita_api.session.module import DType, ModelSource, Module, NamedInput, TensorSpec
 from partita_operator.ports import RunPhase
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
@@ -152,6 +153,33 @@ def test_a_size_class_on_emulated_accelerators_has_the_closest_curve(curves: tup
     emulated = pool("fast").with_spec(emulation=Emulation(curves=tuple(CURVES[name] for name in curves)))
     required = required_profiles(SIZED.build(), counted(emulated), OperatorSettings())
     assert required.requests["detector-s16", "fast"].curve == (want, want)
+
+
+def test_the_key_of_a_model_of_one_input_stays() -> None:
+    """Stored profiles are found by it."""
+    request = ProfileRequest(
+        model=ModelSource(entrypoint="shop.models:detector"),
+        input=TensorSpec(shape=(3, 224, 224)),
+        blocks=10,
+        batch_sizes=(1, 2, 4),
+        pool="t4",
+    )
+    assert request.key == "bdd06dd4a34820c8"
+
+
+def test_a_model_of_several_inputs_is_profiled_with_each_of_them() -> None:
+    ids, mask = (NamedInput(name=name, shape=(128,), dtype=DType.INT64) for name in ("input_ids", "attention_mask"))
+
+    def request(*inputs: NamedInput) -> ProfileRequest:
+        module = Module(name="encoder", model=source("encoder"), inputs=inputs)
+        wanting = session("texts").model("encoder").with_spec(modules=(module,))
+        required = required_profiles(wanting.build(), counted(pool("fast")), OperatorSettings())
+        return required.requests["encoder", "fast"]
+
+    asked = request(ids, mask)
+    assert (asked.input, asked.takes) == (None, (ids, mask))
+    assert ProfileRequest.model_validate_json(asked.model_dump_json(by_alias=True)) == asked
+    assert len({asked.key, request(ids).key, request(ids, mask.model_copy(update={"name": "mask"})).key}) == 3
 
 
 def test_functions_need_no_profile() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
-from partita_api.session.module import DType, TensorSpec
+from partita_api.session.module import DType, NamedInput, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.inference import RequestError, check_model, model_metadata
 from partita_runtime.serving.protocol.interface import Interface
@@ -19,6 +19,7 @@ def interface(app: Application) -> Interface:
 
 
 PLAIN = interface(application("plain").model("only", input=(2, 3), outputs=((4,),)))
+IDS = NamedInput(name="ids", shape=(3,))
 TWO_ROOTS = interface(application("two").model("left", input=(2,)).model("right", input=(3,)))
 TRAFFIC = interface(detector_with_crops())
 
@@ -366,6 +367,18 @@ def test_one_model_is_served(name: str, version: str | None, want_message: str |
             {"input": [-1, 2]},
             {"m": [-1, 4]},
             id="one model",
+        ),
+        pytest.param(
+            application("a").model("m", inputs=(IDS, NamedInput(name="b.c", shape=(4,)))),
+            {"ids": [-1, 3], "b.c": [-1, 4]},
+            {"m": [-1, 2]},
+            id="several inputs",
+        ),
+        pytest.param(
+            application("a").model("m", inputs=(IDS,)).model("n"),
+            {"m.ids": [-1, 3], "n": [-1, 2, 2]},
+            {"m": [-1, 2], "n": [-1, 2]},
+            id="several inputs of several roots",
         ),
         pytest.param(
             application("a").model("m", outputs=((4,), (5, 6))),

@@ -69,6 +69,13 @@ def lengths(request: Arrays, _upstream: Upstream, of: str = "input") -> dict[str
     return {"model": np.array([[len(text) for text in texts]], np.float32)}
 
 
+def values_and_shift(request: Arrays, _upstream: Upstream, to: str = "late") -> dict[str, Any]:
+    """Two samples of a model of two inputs, for each text of the request."""
+    (text,) = request["input"].tolist()
+    values = np.full((2, 4), len(text), np.float32)
+    return {to: {"values": values, "shift": np.array([[1], [-1]], np.int16)}}
+
+
 def echo(request: Arrays, _upstream: Upstream, of: str = "input") -> dict[str, Any]:
     """A sink: the request's texts, and a sentence for them."""
     texts = request[of].tolist()
