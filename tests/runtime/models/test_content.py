@@ -71,7 +71,8 @@ def test_an_entrypoint_without_weights_has_no_content() -> None:
 def classes_of(loaded: LoadedSource) -> torch.Tensor:
     assert isinstance(loaded.model, torch.nn.Module)
     with torch.no_grad():
-        return loaded.model(torch.ones(1, *TEXT.shape, dtype=torch.int64))[0]
+        logits: torch.Tensor = loaded.model(torch.ones(1, *TEXT.shape, dtype=torch.int64))["logits"]
+    return logits
 
 
 def test_replicas_load_the_commit_that_was_profiled_also_after_the_branch_has_moved(

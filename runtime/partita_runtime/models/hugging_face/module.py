@@ -32,7 +32,7 @@ _POOLER: Final = "pooler."
 
 
 class TensorModule(torch.nn.Module):
-    """A model of transformers that takes one tensor, and returns the tensors of its answer as a tuple."""
+    """A model of transformers that takes one tensor, or several by name, and returns those of its answer by name."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -40,9 +40,28 @@ class TensorModule(torch.nn.Module):
         self.input_name: str = model.main_input_name
         """`input_ids` or `pixel_values`."""
 
-    def forward(self, samples: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        answer = self.model(**{self.input_name: samples}, return_dict=True)
-        return tuple(value for value in answer.to_tuple() if isinstance(value, torch.Tensor))
+    def forward(
+        self,
+        samples: torch.Tensor | None = None,
+        *,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        pixel_mask: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        named = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "pixel_values": pixel_values,
+            "pixel_mask": pixel_mask,
+        }
+        if samples is not None:
+            named[self.input_name] = samples
+        given = {name: tensor for name, tensor in named.items() if tensor is not None}
+        answer = self.model(**given, return_dict=True)
+        return {name: value for name, value in answer.items() if isinstance(value, torch.Tensor)}
 
 
 def load_checkpoint(checkpoint: Checkpoint, task: HuggingFaceTask | None, *, with_code: bool) -> TensorModule:
