@@ -17,7 +17,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 # How long an example takes says more about the machine than about the code, and a test is to say the same of the same
 # code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast,
-# and with 20,000 of each, for minutes: HYPOTHESIS_PROFILE=fuzz .venv/bin/pytest tests/security/test_parsers.py
+# and with 20,000 of each:
+# HYPOTHESIS_PROFILE=fuzz .venv/bin/pytest --timeout 0 tests/security/test_parsers.py
 hypothesis.settings.register_profile(
     "partita", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
