@@ -179,7 +179,7 @@ async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, 
 async def test_a_model_and_secrets_of_images(reader: Shell, namespace: Kubectl) -> None:
     inspect, command = pasted(MODELS)
     shutil.copy(packaged("PP-OCRv6_rec_small"), reader.folder / "model.onnx")
-    assert "outputs: FP32 [40, 18710]" in await paste(reader, inspect)
+    assert "outputs: fetch_name_0: FP32 [40, 18710]" in await paste(reader, inspect)
     (written,) = parse_manifests((reader.folder / "session.yaml").read_text(), "session.yaml").sessions
     assert written.metadata.name == "model"
     in_default = "-n default"

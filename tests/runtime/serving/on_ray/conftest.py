@@ -38,7 +38,7 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
     }
     drain = {DRAIN_VARIABLE: "20"}
     nodes = (
-        RayClassNode(REAL, slots=5, real_models=True),
+        RayClassNode(REAL, slots=8, real_models=True),
         RayClassNode(EMULATED, slots=8),
         RayClassNode(EMULATED, slots=8),
     )
