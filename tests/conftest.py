@@ -15,6 +15,9 @@ pytest_plugins = ["tests.fixtures"]
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+# API servers of tests get objects of megabytes. Without a limit, Go keeps up to 8 GB for them; with it, 1.2 GB.
+os.environ.setdefault("GOMEMLIMIT", "2GiB")
+
 # How long an example takes says more about the machine than about the code, and a test is to say the same of the same
 # code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast,
 # and with 20,000 of each:
