@@ -116,6 +116,7 @@ def frontend_metrics() -> Iterator[Metric]:
     )
     meter = Meter()
     meter.cut_off["crop"] = 1
+    meter.left_out["plates"] = 1
     meter.information["index"] = 1
     meter.size_classes["read-s8"] = 1
     return text_string_to_metric_families(metrics_text(signals, meter).decode())

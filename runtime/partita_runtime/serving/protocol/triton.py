@@ -15,7 +15,7 @@ from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
 from partita_runtime.serving.protocol.variable_size import described
 
 REFUSALS: Final[Mapping[str, str]] = {
-    "repository": "models are managed by Kubernetes: apply a changed InferenceSession",
+    "repository": "models are managed by Kubernetes: change the InferenceSession with kubectl apply",
     "shared_memory": "shared memory is not supported: send tensors in the request",
     "trace": "traces are a setting of the platform (tracing in the chart), and cannot be changed by clients",
     "logging": "logs are a setting of the platform (logging in the chart), and cannot be changed by clients",
