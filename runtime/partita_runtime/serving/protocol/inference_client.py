@@ -130,6 +130,6 @@ def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[
                 tensor = _tensor(datatype, body[offset : offset + size])
                 offset += size
             tensors[output["name"]] = tensor.reshape(shape)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise AnswerError(f"answer of {len(body)} bytes is not of the Open Inference Protocol: {error!r}") from error
     return tensors

@@ -111,6 +111,8 @@ async def test_a_server_with_openais_api_gets_a_text(protocol: str, found: objec
             complete(b"", "Location: http://127.0.0.1:1/", status="302 Found"), 500, "status 302", id="redirect"
         ),
         pytest.param(complete(b"<html>"), 500, "cannot be used", id="not the protocol"),
+        pytest.param(complete(b"[" * 100_000), 500, "cannot be used", id="deep nesting"),
+        pytest.param(complete(answer(datatype="INT8", data=[1, 10**30])), 500, "cannot be used", id="a large number"),
         pytest.param(complete(answer(name="labels")), 500, "no output scores; it has labels", id="other output"),
         pytest.param(complete(answer(shape=[2, 1])), 500, "not one row", id="several rows"),
         pytest.param(endless(bytes(1 << 16), 0), 500, "more than 1,000,000 bytes", id="answer without end"),
