@@ -2,17 +2,19 @@
 
 import re
 from decimal import Decimal
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
+
+from partita_api.fields.kept_text import KeptText
 
 NUMBER_PATTERN: Final = r"^-?[0-9]{1,15}(\.[0-9]{1,9})?$"
 _MAX_LENGTH: Final = 26
 
 
-class SignedNumber(str):
+class SignedNumber(KeptText):
     """A number, kept as written. Raises ValueError for what the pattern in the CRDs does not match."""
 
     def __new__(cls, raw: "int | float | str") -> Self:
@@ -28,12 +30,6 @@ class SignedNumber(str):
 
     def __float__(self) -> float:
         return float(self.value)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -2,11 +2,13 @@
 
 import re
 from decimal import Decimal
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
+
+from partita_api.fields.kept_text import KeptText
 
 QUANTITY_PATTERN: Final = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
 PERCENT_PATTERN: Final = r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$"
@@ -32,7 +34,7 @@ _FACTORS: Final = {
 }
 
 
-class Quantity(str):
+class Quantity(KeptText):
     """A non-negative Kubernetes quantity, kept as written. A number is rounded to nine decimals.
 
     Raises ValueError for what the pattern in the CRDs does not match.
@@ -56,17 +58,11 @@ class Quantity(str):
         return float(self.value)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
-
-    @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN, "maxLength": MAX_LENGTH}
 
 
-class Percent(str):
+class Percent(KeptText):
     """A percentage such as `"99%"` or `"0.5%"`, between 0 % and 100 %.
 
     Raises ValueError for what the pattern in the CRDs does not match.
@@ -82,12 +78,6 @@ class Percent(str):
     def fraction(self) -> float:
         """The percentage as a fraction: 0.99 for 99%."""
         return float(Decimal(self.removesuffix("%")) / 100)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            cls, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
