@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from partita_runtime.serving.protocol.inference import first_problem
 from partita_runtime.serving.protocol.inference_client import Payload
 
 REQUEST_TYPE: Final = "org.kubeflow.serving.inference.request"
@@ -65,8 +66,7 @@ def _event(number: int, line: str) -> tuple[datetime, Payload] | None:
         event = _Event.model_validate(kind)
         body = _body(event)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"line {number}: {'.'.join(map(str, first['loc'])) or 'the event'}: {first['msg']}") from None
+        raise ValueError(f"line {number}: {first_problem(error, 'the event')}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number} is not a CloudEvent with a request: {error}") from None
     at = event.time if event.time.tzinfo is not None else event.time.replace(tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
@@ -43,10 +43,8 @@ class MetricsAggregator:
         """Add what a frontend has counted since its last report."""
         self._reports[frontend] = _LastReport(now - report.used_micros, report)
         self._meter.arrived += report.arrived
-        self._meter.cut_off.update(report.cut_off)
-        self._meter.left_out.update(report.left_out)
-        self._meter.information.update(report.information)
-        self._meter.size_classes.update(report.size_classes)
+        for name, counter in self._meter.labelled.items():
+            counter.update(getattr(report, name))
         self._meter.held += report.were_held.samples
         self._meter.held_micros += report.were_held.micros
         for ended in report.ended:
@@ -88,15 +86,13 @@ class MetricsAggregator:
             "held": sum(report.held for report in reports),
             "idle_seconds": min((report.idle_micros for report in reports), default=0) / 1e6,
         }
+        labelled: dict[str, Any] = {name: dict(counter) for name, counter in self._meter.labelled.items()}
         return SessionMetrics(
             signals=signals.model_copy(update=reported),
             outcomes=dict(self._meter.outcomes),
-            cut_off=dict(self._meter.cut_off),
-            left_out=dict(self._meter.left_out),
+            **labelled,
             requests=dict(self._meter.requests),
             request_micros=dict(self._meter.request_micros),
-            information=dict(self._meter.information),
-            size_classes=dict(self._meter.size_classes),
             were_held=HeldTotals(self._meter.held, self._meter.held_micros),
         )
 

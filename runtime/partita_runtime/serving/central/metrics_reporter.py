@@ -1,6 +1,7 @@
 """Reports a frontend's metrics to the coordinator, and receives the metrics of the whole session."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY, CoordinatorFinder, CoordinatorLink
 from partita_runtime.serving.central.messages import (
@@ -25,9 +26,7 @@ class MetricsReporter:
         self._meter = meter
         self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
-        self._left_out = Counter(meter.left_out)
-        self._information = Counter(meter.information)
-        self._cut_off, self._size_classes = Counter(meter.cut_off), Counter(meter.size_classes)
+        self._labelled = _copied(meter.labelled)
         self._were_held = HeldTotals(meter.held, meter.held_micros)
         self._link = CoordinatorLink(finder, self)
 
@@ -36,17 +35,16 @@ class MetricsReporter:
         """How the requests at all frontends ended, since the coordinator began to count."""
         if self.measured is None:
             return self._meter
-        return Meter(
+        total = Meter(
             outcomes=Counter(self.measured.outcomes),
-            cut_off=Counter(self.measured.cut_off),
-            left_out=Counter(self.measured.left_out),
             requests=Counter(self.measured.requests),
             request_micros=Counter(self.measured.request_micros),
-            information=Counter(self.measured.information),
-            size_classes=Counter(self.measured.size_classes),
             held=self.measured.were_held.samples,
             held_micros=self.measured.were_held.micros,
         )
+        for name, counter in total.labelled.items():
+            counter.update(getattr(self.measured, name))
+        return total
 
     def tick(self, report: MetricsReport) -> None:
         """Send `report` with the counters added; to be called four times a second."""
@@ -55,17 +53,12 @@ class MetricsReporter:
         counters = {
             "arrived": self._meter.arrived - self._arrived,
             "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
-            "cut_off": self._meter.cut_off - self._cut_off,
-            "left_out": self._meter.left_out - self._left_out,
-            "information": self._meter.information - self._information,
-            "size_classes": self._meter.size_classes - self._size_classes,
+            **{name: counter - self._labelled[name] for name, counter in self._meter.labelled.items()},
             "were_held": HeldTotals(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
         if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived
-            self._left_out = Counter(self._meter.left_out)
-            self._information = Counter(self._meter.information)
-            self._cut_off, self._size_classes = Counter(self._meter.cut_off), Counter(self._meter.size_classes)
+            self._labelled = _copied(self._meter.labelled)
             self._were_held = held
             self._ended.clear()
 
@@ -89,3 +82,7 @@ class MetricsReporter:
         if self.measured is not None:
             signals = self.measured.signals.model_copy(update={"message": COORDINATOR_AWAY})
             self.measured = self.measured.model_copy(update={"signals": signals})
+
+
+def _copied(counters: Mapping[str, Counter[str]]) -> Mapping[str, Counter[str]]:
+    return {name: Counter(counter) for name, counter in counters.items()}

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from partita_api.session.endpoint import EndpointProtocol, EndpointSource
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.protocol.inference import first_problem
 from partita_runtime.serving.protocol.inference_client import AnswerError, Payload, decode_answer, encode_request
 
 _DEFAULT_INPUT: Final = "input"
@@ -82,9 +83,8 @@ def tensors_of(endpoint: EndpointSource, headers: Mapping[str, str], body: bytes
             return [np.array([text.encode()], object)]
         return [np.array(_Embeddings.model_validate_json(body).data[0].embedding, np.float32)]
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise AnswerError(f"it is not an answer of {endpoint.protocol}: {where}: {first['msg']}") from None
+        problem = first_problem(error, "the body")
+        raise AnswerError(f"it is not an answer of {endpoint.protocol}: {problem}") from None
 
 
 def _only_rows(endpoint: EndpointSource, tensors: Mapping[str, Array]) -> list[Array]:

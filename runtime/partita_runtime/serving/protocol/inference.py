@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+from pydantic import ValidationError
 
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
@@ -233,6 +234,12 @@ def output_of(name: str, tensors: Mapping[str, Array]) -> Output:
     if datatype is None:
         raise RequestError(500, f"output {name!r} has element type {array.dtype}, which cannot be sent")
     return Output(name, datatype, array)
+
+
+def first_problem(error: ValidationError, whole: str) -> str:
+    """The first of pydantic's complaints, with its place; `whole` is the name of what was read."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
 
 
 def listed(names: Iterable[str]) -> str:

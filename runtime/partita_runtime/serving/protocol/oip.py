@@ -30,6 +30,7 @@ from partita_runtime.serving.protocol.inference import (
     check_output,
     check_tensor,
     digits,
+    first_problem,
     output_of,
     samples_of,
     split_bytes,
@@ -247,9 +248,7 @@ def parsed(model: type[Parsed], text: bytes) -> Parsed:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise RequestError(400, f"not an inference request: {where}: {first['msg']}") from None
+        raise RequestError(400, f"not an inference request: {first_problem(error, 'the body')}") from None
 
 
 def check_json_size(size: int, max_json_bytes: int) -> None:

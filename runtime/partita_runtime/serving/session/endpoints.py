@@ -41,7 +41,7 @@ class EndpointCaller(Protocol):
     def endpoint_input(self, sub_id: int) -> Array:
         """The sample of a call that is about to be made, without a batch dimension."""
 
-    def endpoint_skipped(self, sub_id: int) -> None:
+    def skipped(self, sub_id: int) -> None:
         """A call was not needed any more and is not made."""
 
     def endpoint_answered(self, sub_id: int, outputs: Sequence[Array]) -> None:
@@ -86,7 +86,7 @@ class Endpoint:
         waiting, self._waiting = self._waiting, deque()
         for sub_id in waiting:
             if self._caller.is_unneeded(sub_id):
-                self._caller.endpoint_skipped(sub_id)
+                self._caller.skipped(sub_id)
             else:
                 self._waiting.append(sub_id)
 
@@ -114,7 +114,7 @@ class Endpoint:
         while self._waiting and len(self._calls) < self._source.max_concurrent:
             sub_id = self._waiting.popleft()
             if self._caller.is_unneeded(sub_id):
-                self._caller.endpoint_skipped(sub_id)
+                self._caller.skipped(sub_id)
                 continue
             task = asyncio.get_running_loop().create_task(self._call(sub_id))
             self._calls[sub_id] = task

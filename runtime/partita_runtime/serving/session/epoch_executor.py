@@ -188,16 +188,24 @@ class EpochExecutor:
         error = UnservedError(reason, message.format(module=drop.module, detail=drop.detail))
         self._fail(drop.request_id, error, now)
 
-    # Called by the endpoints (endpoints.EndpointCaller).
+    # Called by the endpoints (endpoints.EndpointCaller) and the function pool (functions.Caller).
+
+    def is_unneeded(self, sub_id: int) -> bool:
+        """Whether a call need not run: its request has ended, or cannot be in time."""
+        return self._graph.cannot_be_in_time(sub_id, now_micros())
+
+    def skipped(self, sub_id: int) -> None:
+        """A call does not run: its request has ended, or fails as too late now."""
+        if sub_id in self._subs:
+            _, sub = self._subs[sub_id]
+            self.dropped(Drop(sub_id, sub.module, DropReason.TOO_LATE), self.dispatcher.now())
+
+    # Called by the endpoints.
 
     def endpoint_input(self, sub_id: int) -> Array:
         """The sample of a call."""
         sample_id, sub = self._subs[sub_id]
         return self._calls[sample_id].samples[sample_id].model_inputs(sub)[0]
-
-    def endpoint_skipped(self, sub_id: int) -> None:
-        """A call is not made: its request has ended, or fails as too late now."""
-        self.function_skipped(sub_id)
 
     def endpoint_answered(self, sub_id: int, outputs: Sequence[Array]) -> None:
         """An endpoint has answered, as a model does."""
@@ -207,11 +215,7 @@ class EpochExecutor:
         """A call has failed, so its request fails."""
         self._fail(sub_id, error, self.dispatcher.now())
 
-    # Called by the function pool (functions.Caller).
-
-    def is_unneeded(self, sub_id: int) -> bool:
-        """Whether a call need not run: its request has ended, or cannot be in time."""
-        return self._graph.cannot_be_in_time(sub_id, now_micros())
+    # Called by the function pool.
 
     def function_input(self, sub_id: int) -> FunctionInput:
         """The input of a call."""
@@ -221,12 +225,6 @@ class EpochExecutor:
             return FunctionInput(sample.request, sample.function_upstream(sub))
         except DataflowError as error:
             raise FunctionError(str(error)) from None
-
-    def function_skipped(self, sub_id: int) -> None:
-        """A call does not run: its request has ended, or fails as too late now."""
-        if sub_id in self._subs:
-            _, sub = self._subs[sub_id]
-            self.dropped(Drop(sub_id, sub.module, DropReason.TOO_LATE), self.dispatcher.now())
 
     def function_answered(self, sub_id: int, answer: Mapping[str, Any]) -> None:
         """A function has answered."""

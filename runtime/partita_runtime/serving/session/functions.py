@@ -51,7 +51,7 @@ class Caller(Protocol):
     def function_input(self, sub_id: int) -> FunctionInput:
         """The input of a call that is about to run. Raises FunctionError if it cannot be made."""
 
-    def function_skipped(self, sub_id: int) -> None:
+    def skipped(self, sub_id: int) -> None:
         """A call was not needed any more and does not run."""
 
     def function_answered(self, sub_id: int, answer: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class FunctionPool:
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
             if self._caller.is_unneeded(call.sub_id):
-                self._caller.function_skipped(call.sub_id)
+                self._caller.skipped(call.sub_id)
             else:
                 self._waiting.append(call)
 
@@ -157,7 +157,7 @@ class FunctionPool:
         while self._waiting and len(group) < most:
             call = self._waiting.popleft()
             if self._caller.is_unneeded(call.sub_id):
-                self._caller.function_skipped(call.sub_id)
+                self._caller.skipped(call.sub_id)
                 continue
             try:
                 group.append((call, self._caller.function_input(call.sub_id)))

@@ -24,34 +24,31 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for outcome in Outcome:
         requests.add_metric((signals.session, outcome.value), meter.outcomes[outcome])
     yield requests
-    cut_off = CounterMetricFamily(
-        "partita_fan_out_cut_off", "Sub-requests left out beyond fanOut.max, by module", labels=("session", "module")
-    )
-    for module, count in sorted(meter.cut_off.items()):
-        cut_off.add_metric((signals.session, module), count)
-    yield cut_off
-    left_out = CounterMetricFamily(
-        "partita_optional_left_out",
-        "Sub-requests of optional modules that failed and were left out, by module",
-        labels=("session", "module"),
-    )
-    for module, count in sorted(meter.left_out.items()):
-        left_out.add_metric((signals.session, module), count)
-    yield left_out
-    information = CounterMetricFamily(
-        "partita_information_requests",
-        "Requests of clients other than inference, by operation",
-        labels=("session", "operation"),
-    )
-    for operation, count in sorted(meter.information.items()):
-        information.add_metric((signals.session, operation), count)
-    yield information
-    sized = CounterMetricFamily(
-        "partita_size_class_samples", "Samples of models with size classes, by class", labels=("session", "module")
-    )
-    for module, count in sorted(meter.size_classes.items()):
-        sized.add_metric((signals.session, module), count)
-    yield sized
+    for name, text, label, counts in (
+        ("partita_fan_out_cut_off", "Sub-requests left out beyond fanOut.max, by module", "module", meter.cut_off),
+        (
+            "partita_optional_left_out",
+            "Sub-requests of optional modules that failed and were left out, by module",
+            "module",
+            meter.left_out,
+        ),
+        (
+            "partita_information_requests",
+            "Requests of clients other than inference, by operation",
+            "operation",
+            meter.information,
+        ),
+        (
+            "partita_size_class_samples",
+            "Samples of models with size classes, by class",
+            "module",
+            meter.size_classes,
+        ),
+    ):
+        counted = CounterMetricFamily(name, text, labels=("session", label))
+        for value, count in sorted(counts.items()):
+            counted.add_metric((signals.session, value), count)
+        yield counted
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
         ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),

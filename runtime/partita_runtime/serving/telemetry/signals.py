@@ -126,6 +126,16 @@ class Meter:
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
+    @property
+    def labelled(self) -> Mapping[str, Counter[str]]:
+        """The counters by label, each under the name of its field: all of them are reported in the same way."""
+        return {
+            "cut_off": self.cut_off,
+            "left_out": self.left_out,
+            "information": self.information,
+            "size_classes": self.size_classes,
+        }
+
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
         """`samples` of a request ended like this, `latency` after it had arrived."""
         self.outcomes[outcome] += samples

@@ -56,7 +56,7 @@ class Calls:
         self.given.append(sub_id)
         return FunctionInput({"input": np.array(sub_id)}, {})
 
-    def function_skipped(self, sub_id: int) -> None:
+    def skipped(self, sub_id: int) -> None:
         self._note(sub_id, "skipped")
 
     def function_answered(self, sub_id: int, answer: Mapping[str, Any]) -> None:
