@@ -45,10 +45,10 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
             meter.size_classes,
         ),
     ):
-        counted = CounterMetricFamily(name, text, labels=("session", label))
+        counter = CounterMetricFamily(name, text, labels=("session", label))
         for value, count in sorted(counts.items()):
-            counted.add_metric((signals.session, value), count)
-        yield counted
+            counter.add_metric((signals.session, value), count)
+        yield counter
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
         ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),
