@@ -24,6 +24,7 @@ ARGUMENTS = {
     "simulate": ("{manifests}", "--profiles", "{profiles}", "--seconds", "1"),
     "profile": ("{manifests}", "--out", "{profiles}", "--module", "none"),
     "model inspect": ("nowhere:model", "--shape", "3"),
+    "init": ("nowhere:model", "--shape", "3"),
     "load": ("http://127.0.0.1:1/default/traffic", "--slo-ms", "100", "--seconds", "0.1"),
     "doctor": ("--kubeconfig", "{kubeconfig}"),
     "completion": ("bash",),
