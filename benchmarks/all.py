@@ -39,6 +39,7 @@ ARGUMENTS = {
     "goodput": Arguments(quick=("--quick",), data="."),
     "gpu_serving": Arguments(quick=("--device", "cpu", "--quick"), needs_gpu=True),
     "node_time": Arguments(quick=("--quick",)),
+    "ocr": Arguments(quick=("--quick",)),
     "operator_scale": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),

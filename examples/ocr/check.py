@@ -30,7 +30,7 @@ def check(pictures: tuple[Path, ...], url: str | None) -> None:
     Pictures that cannot be read are reported and left out. Exit code 1 if more than 1 % of all characters differ, 2 if
     no picture could be compared.
     """
-    url = url or _serve()
+    url = url or served_url()
     compared = [comparison for path in pictures if (comparison := _compare(url, path)) is not None]
     if not compared:
         click.echo("no picture could be compared", err=True)
@@ -67,7 +67,7 @@ def _share(different: int, characters: int) -> str:
     return f"{different} of {characters} characters differ ({different / max(1, characters):.2%})"
 
 
-def _serve() -> str:
+def served_url() -> str:
     """The URL of the session in local mode, which this starts if it does not run."""
     manifests = EXAMPLES / "ocr" / "manifests"
     _partita("up", "-f", str(manifests), "--python-path", str(EXAMPLES), "--timeout", str(READY_S))
