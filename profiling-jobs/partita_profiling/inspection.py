@@ -36,6 +36,9 @@ class InspectedBlock(SpecModel):
 class Inspection(SpecModel):
     """A model."""
 
+    content: str | None = Field(
+        default=None, description="What is behind the source's name: a digest, or a commit. None: not known."
+    )
     input: TensorSpec | None = Field(default=None, exclude_if=is_unset)
     inputs: tuple[NamedInput, ...] | None = Field(default=None, exclude_if=is_unset, description="... of several.")
     outputs: tuple[TensorSpec, ...]

@@ -13,16 +13,17 @@ from partita_profiling.memory import block_memory
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.layers import NOMINAL_BATCH
 from partita_runtime.models.partitioned_model import partition
-from partita_runtime.models.source import load_model
+from partita_runtime.models.source import load_source
 
 
 def inspect(request: InspectionRequest) -> Inspection:
     """Load the model and cut it. Raises ModelError."""
-    whole = load_model(request.model)
-    inputs = request.inputs or declared_inputs(whole)
-    model = partition(whole, inputs, request.blocks)
+    loaded = load_source(request.model)
+    inputs = request.inputs or declared_inputs(loaded.model)
+    model = partition(loaded.model, inputs, request.blocks)
     seconds = sum(work.seconds for work in model.work)
     return Inspection(
+        content=loaded.content,
         input=inputs if isinstance(inputs, TensorSpec) else None,
         inputs=None if isinstance(inputs, TensorSpec) else inputs,
         outputs=model.outputs,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from partita_api.meta import API_VERSION
-from partita_api.session.module import IMAGE_DTYPES, ImageLayout, ModelSource, TensorSpec
+from partita_api.session.module import IMAGE_DTYPES, ImageLayout, Inputs, ModelSource, TensorSpec
 
 LONGEST_NAME: Final = 40
 """Characters of a module's name."""
@@ -34,6 +34,8 @@ DEFAULT_SLO_MS: Final = 200
 DEFAULT_RATE: Final = 50
 _PLACE: Final = "check: the pods of profiling and replicas must have this file; s3:// and oci:// work, too"
 _IMPORT: Final = "check: the pods of profiling and replicas must be able to import it"
+_REPOSITORY: Final = "check: the pods of profiling and replicas load it from the place in the chart's `models`"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class FirstSession:
     name: str
     """Of the session and of its module."""
     model: ModelSource
-    input: TensorSpec
+    inputs: Inputs
     outputs: str
     """In words."""
-    digest: str | None = None
-    """SHA-256 of the model's file, if it was read."""
+    content: str | None = None
+    """What was read: the SHA-256 of the model's file, or the commit of a repository."""
     slo_ms: int | None = None
     """None: a default, which the manifest marks."""
     requests_per_second: int | None = None
@@ -63,21 +65,39 @@ class FirstSession:
             rate=DEFAULT_RATE if self.requests_per_second is None else self.requests_per_second,
             rate_remark=_DEFAULT if self.requests_per_second is None else "",
         )
-        lines = [*self._source(), f"# Outputs: {self.outputs}.", *self._input(), *self._image()]
+        lines = [*self._source(), f"# Outputs: {self.outputs}.", *self._inputs(), *self._image()]
         return head + "".join(f"      {line}\n" for line in lines)
 
     def _source(self) -> list[str]:
         if self.model.entrypoint is not None:
             return [f"  # {_IMPORT}", f"  entrypoint: {_scalar(self.model.entrypoint)}"]
-        digest = ["  # Where the platform asks for digests:", f"  # sha256: {self.digest}"] if self.digest else []
+        if self.model.hugging_face is not None:
+            return [f"  # {_REPOSITORY}", f"  huggingFace: {_scalar(self.model.hugging_face)}", *self._revision()]
+        digest = ["  # Where the platform asks for digests:", f"  # sha256: {self.content}"] if self.content else []
         return [f"  # {_PLACE}", f"  file: {_scalar(self.model.file)}", *digest]
 
-    def _input(self) -> list[str]:
-        shape, dtype = list(self.input.shape), self.input.dtype
-        return ["input:", f"  shape: {shape}  # one sample, without the batch dimension", f"  dtype: {dtype}"]
+    def _revision(self) -> list[str]:
+        lines = []
+        if self.model.revision is not None:
+            lines.append(f"  revision: {_scalar(self.model.revision)}")
+        elif self.content is not None and _COMMIT.fullmatch(self.content):
+            lines += ["  # To stay with what was read now:", f"  # revision: {_scalar(self.content)}"]
+        return lines if self.model.task is None else [*lines, f"  task: {self.model.task}"]
+
+    def _inputs(self) -> list[str]:
+        if isinstance(self.inputs, TensorSpec):
+            shape, dtype = list(self.inputs.shape), self.inputs.dtype
+            return ["input:", f"  shape: {shape}  # one sample, without the batch dimension", f"  dtype: {dtype}"]
+        return [
+            "inputs:  # one sample, without the batch dimension",
+            *(
+                f"  - {{name: {_scalar(tensor.name)}, shape: {list(tensor.shape)}, dtype: {tensor.dtype}}}"
+                for tensor in self.inputs
+            ),
+        ]
 
     def _image(self) -> list[str]:
-        layout = image_layout(self.input)
+        layout = image_layout(self.inputs) if isinstance(self.inputs, TensorSpec) else None
         return ["# To accept JPEG and PNG images:", f"# image: {{layout: {layout}}}"] if layout else []
 
 
@@ -90,14 +110,15 @@ def image_layout(tensor: TensorSpec) -> ImageLayout | None:
     return ImageLayout.HWC if tensor.shape[2] in (1, 3) else None
 
 
-def name_from(source: str) -> str:
-    """A name for the session of a model: from the name of its file or its function. Empty if that has no letters.
+def name_from(model: ModelSource) -> str:
+    """A name for the session of a model: from that of its file, function or repository. Empty if it has no letters.
 
-    >>> name_from("models/PP-OCRv6_rec.onnx"), name_from("shop.models:vehicle_classifier")
-    ('pp-ocrv6-rec', 'vehicle-classifier')
+    >>> name_from(ModelSource(file="models/PP-OCRv6_rec.onnx")), name_from(ModelSource(hugging_face="BAAI/bge-v1.5"))
+    ('pp-ocrv6-rec', 'bge-v1-5')
     """
-    last = re.split(r"[/:]", source)[-1].rpartition(".")
-    return re.sub(r"[^a-z0-9]+", "-", (last[0] or last[2]).lower())[:LONGEST_NAME].strip("-")
+    last = re.split(r"[/:]", model.file or model.entrypoint or model.hugging_face or "")[-1]
+    name = last.rpartition(".")[0] if model.file is not None else last
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:LONGEST_NAME].strip("-")
 
 
 def _scalar(value: Any) -> str:

@@ -1,6 +1,5 @@
 """`partita init`: writes the first manifest of a session for a model."""
 
-import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -8,7 +7,7 @@ import click
 
 from partita_api.manifests import ManifestError, parse_manifests
 from partita_api.meta import is_session_name
-from partita_api.session.module import DType, ModelSource, TensorSpec
+from partita_api.session.module import ModelSource
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.offline.first_manifest import (
     DEFAULT_RATE,
@@ -17,17 +16,15 @@ from partita_operator.cli.offline.first_manifest import (
     FirstSession,
     name_from,
 )
-from partita_operator.cli.offline.model import Shape, inspected, model_source, tensors_in_words
+from partita_operator.cli.offline.model import inspected, tensors_in_words
+from partita_operator.cli.offline.model_options import ChosenModel, model_options
 from partita_operator.cli.output import report, writing
-from partita_profiling.inspection import InspectionRequest
-from partita_runtime.execution.executor import NUMPY_DTYPES
-from partita_runtime.models.policy import policy_here, policy_text
 
 _REMOTE: Final = "://"
 
 
 @click.command()
-@click.argument("source")
+@model_options
 @click.option("--name", help="Name of the session and its module. Default: from SOURCE.")
 @click.option(
     "--slo-ms",
@@ -39,38 +36,28 @@ _REMOTE: Final = "://"
     type=click.IntRange(1, 10_000_000),
     help=f"Requests per second to plan for. Default: {DEFAULT_RATE}, marked in the manifest.",
 )
-@click.option("--shape", type=Shape(), help="Dimensions of one sample: 3,224,224. Default: as the file declares them.")
-@click.option("--dtype", type=click.Choice([*NUMPY_DTYPES]), default=str(DType.FP32), show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: print it.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 def init(
-    source: str,
-    name: str | None,
-    slo_ms: int | None,
-    rate: int | None,
-    shape: tuple[int, ...] | None,
-    dtype: str,
-    out: Path | None,
-    force: bool,
+    chosen: ChosenModel, name: str | None, slo_ms: int | None, rate: int | None, out: Path | None, force: bool
 ) -> None:
-    """Write a session's manifest for the model in SOURCE: a file (.onnx, .pt2, .pt) or package.module:function.
+    """Write a session's manifest for the model in SOURCE.
 
-    The model is loaded in a process of its own, as `partita model inspect` does. The manifest marks what has to be
-    checked.
+    SOURCE is a file (.onnx, .pt2, .pt) or an entrypoint (package.module:function). With --hugging-face it is OWNER/NAME
+    at the hub, or a directory of one. It is loaded in a process of its own, as `partita model inspect` does. The
+    manifest marks what has to be checked.
     """
     if out is not None and out.exists() and not force:
         raise BadInput(f"{out} exists; write to another file, or overwrite it with --force")
-    chosen, model = _name(name, source), _model(source)
-    spec = None if shape is None else TensorSpec(shape=shape, dtype=DType(dtype))
-    found = inspected(InspectionRequest(model=model, inputs=spec, blocks=1), policy_text(policy_here()))
-    if found.input is None:
-        raise BadInput(f"{source} takes several inputs; write its module with inputs, as docs/tasks/models.md shows")
+    name = _name(name, chosen)
+    found = inspected(chosen, blocks=1)
+    model = _with_whole_path(chosen.model)
     text = FirstSession(
-        name=chosen,
+        name=name,
         model=model,
-        input=found.input,
-        outputs=tensors_in_words(found.outputs),
-        digest=_digest(model),
+        inputs=found.input or found.inputs or (),
+        outputs=tensors_in_words(found.outputs, found.output_names),
+        content=found.content,
         slo_ms=slo_ms,
         requests_per_second=rate,
     ).text()
@@ -85,31 +72,22 @@ def init(
     report(f"{out} is written")
 
 
-def _name(name: str | None, source: str) -> str:
+def _name(name: str | None, chosen: ChosenModel) -> str:
     """Raises BadInput for a name that a session and its module cannot have."""
-    chosen = name or name_from(source)
-    if len(chosen) > LONGEST_NAME or not is_session_name(chosen):
+    name = name or name_from(chosen.model)
+    if len(name) > LONGEST_NAME or not is_session_name(name):
         raise BadInput(
-            f"{chosen!r} is no name for a session; give one with --name, of at most {LONGEST_NAME} lower-case letters, "
+            f"{name!r} is no name for a session; give one with --name, of at most {LONGEST_NAME} lower-case letters, "
             "digits and dashes"
         )
-    return chosen
+    return name
 
 
-def _model(source: str) -> ModelSource:
-    """The model with the whole path of its file: replicas run in other directories."""
-    model = model_source(source)
+def _with_whole_path(model: ModelSource) -> ModelSource:
+    """Replicas run in other directories."""
     if model.file is None or _REMOTE in model.file:
         return model
-    return ModelSource(file=str(Path(model.file).absolute()))
-
-
-def _digest(model: ModelSource) -> str | None:
-    """The SHA-256 of the model's file, if it is on this machine."""
-    if model.file is None or _REMOTE in model.file:
-        return None
-    with Path(model.file).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return model.model_copy(update={"file": str(Path(model.file).absolute())})
 
 
 def _check(text: str) -> None:

@@ -13,11 +13,13 @@ from click.testing import CliRunner, Result
 from onnx import helper, numpy_helper
 from tests.crds.conftest import ApiServer, cluster, server
 from tests.operator.cli.command_tree import leaf_commands
-from tests.runtime.models.onnx_files import made
+from tests.runtime.models.hugging_face.checkpoints import save
+from tests.runtime.models.onnx_files import exported, made
+from tests.runtime.models.sample_models import late
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import parse_manifests
-from partita_api.session.module import DType, ImageLayout, ModelSource, TensorSpec
+from partita_api.session.module import DType, HuggingFaceTask, ImageLayout, ModelSource, NamedInput, TensorSpec
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 from partita_operator.cli.offline.first_manifest import FirstSession, image_layout, name_from
@@ -57,7 +59,7 @@ def test_a_file_declares_what_the_manifest_needs(onnx_file: Path, monkeypatch: p
     assert module.input == TensorSpec(shape=(4,))
     assert (found.spec.slo.latency_ms, found.spec.rate.requests_per_second) == (80, 7)
     assert hashlib.sha256(onnx_file.read_bytes()).hexdigest() in result.stdout
-    assert "Outputs: FP32 [4]" in result.stdout
+    assert "Outputs: y: FP32 [4]." in result.stdout
     assert "a default; milliseconds" not in result.stdout
 
 
@@ -89,6 +91,45 @@ def test_an_entrypoint_with_defaults_to_check() -> None:
     assert with_image.spec.modules[0].image_channels == 3
 
 
+def test_several_inputs_have_their_names(tmp_path: Path) -> None:
+    inputs = (NamedInput(name="values", shape=(4,)), NamedInput(name="shift", shape=(1,), dtype=DType.INT16))
+    onnx.save_model(exported(late(), inputs, outputs=("sum",)), str(tmp_path / "late.onnx"))
+    given = ("--input", "values:FP32:4", "--input", "shift:INT16:1")
+
+    for arguments in ((tmp_path / "late.onnx",), ("tests.runtime.models.sample_models:late", *given)):
+        result = init(*arguments)
+        assert result.exit_code == ExitCode.OK, result.output
+        (module,) = session_in(result.stdout).spec.modules
+        assert module.inputs == inputs
+
+
+def test_a_repository_with_its_task(tmp_path: Path) -> None:
+    directory = tmp_path / "acme" / "classifier"
+    save(directory)
+    shape, task = ("--shape", "6", "--dtype", "INT64"), HuggingFaceTask.TEXT_CLASSIFICATION
+
+    result = init(directory, "--hugging-face", *shape, "--task", task)
+
+    assert result.exit_code == ExitCode.OK, result.output
+    found = session_in(result.stdout)
+    assert found.metadata.name == "classifier"
+    (module,) = found.spec.modules
+    assert module.model == ModelSource(hugging_face="acme/classifier", task=task)
+    assert module.input == TensorSpec(shape=(6,), dtype=DType.INT64)
+
+
+@pytest.mark.parametrize("revision", [None, "1.0", "v2"])
+def test_the_commit_of_a_repository_is_proposed_unless_a_revision_is_given(revision: str | None) -> None:
+    commit = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
+    model = ModelSource(hugging_face="acme/classifier", revision=revision)
+    text = FirstSession("classifier", model, TensorSpec(shape=(6,)), "FP32 [4]", content=commit).text()
+
+    assert session_in(text).spec.modules[0].model == model
+    assert ("# revision:" in text) == (revision is None)
+    uncommented = session_in(text.replace("# revision:", "revision:"))
+    assert uncommented.spec.modules[0].model.revision == (revision or commit)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -96,6 +137,7 @@ def test_an_entrypoint_with_defaults_to_check() -> None:
         pytest.param([MODEL, *SHAPE, "--name", "Shop_1"], "'Shop_1' is no name for a session", id="a bad name"),
         pytest.param([MODEL, *SHAPE, "--name", "a" * 41], "at most 40", id="a long name"),
         pytest.param(["/models/___.onnx"], "give one with --name", id="no letters in the name of the file"),
+        pytest.param([MODEL, "--task", "fill-mask"], "add --hugging-face", id="a task of an entrypoint"),
         pytest.param(["model.h5"], "name a file (.onnx, .pt2, .pt) or an entrypoint", id="no model"),
         pytest.param(["/nowhere/model.onnx"], "there is no file /nowhere/model.onnx", id="no file"),
         pytest.param([MODEL, *SHAPE, "--slo-ms", "0"], "--slo-ms", id="an SLO of 0"),
@@ -133,18 +175,19 @@ def test_a_dangling_link_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "want"),
+    ("model", "want"),
     [
-        pytest.param("models/PP-OCRv6_rec.onnx", "pp-ocrv6-rec", id="a path"),
-        pytest.param("shop.models:vehicle_classifier", "vehicle-classifier", id="a function"),
-        pytest.param("_private.pt2", "private", id="a leading dash"),
-        pytest.param("s3://models/shop.v2.pt", "shop-v2", id="a URI"),
-        pytest.param(f"{'a' * 39}-b.pt", "a" * 39, id="cut at a dash"),
-        pytest.param("модель.onnx", "", id="no ASCII letters"),
+        pytest.param(ModelSource(file="models/PP-OCRv6_rec.onnx"), "pp-ocrv6-rec", id="a path"),
+        pytest.param(ModelSource(entrypoint="shop.models:vehicle_classifier"), "vehicle-classifier", id="a function"),
+        pytest.param(ModelSource(file="_private.pt2"), "private", id="a leading dash"),
+        pytest.param(ModelSource(file="s3://models/shop.v2.pt"), "shop-v2", id="a URI"),
+        pytest.param(ModelSource(file=f"{'a' * 39}-b.pt"), "a" * 39, id="cut at a dash"),
+        pytest.param(ModelSource(file="модель.onnx"), "", id="no ASCII letters"),
+        pytest.param(ModelSource(hugging_face="BAAI/bge-small-en-v1.5"), "bge-small-en-v1-5", id="a repository"),
     ],
 )
-def test_names_from_sources(source: str, want: str) -> None:
-    assert name_from(source) == want
+def test_names_from_sources(model: ModelSource, want: str) -> None:
+    assert name_from(model) == want
 
 
 @pytest.mark.parametrize(
