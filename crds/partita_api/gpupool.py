@@ -11,7 +11,7 @@ from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
 from partita_api.pod.template import PodTemplate
 from partita_api.pool.devices import Devices
-from partita_api.pool.elastic import Elastic, ElasticStatus
+from partita_api.pool.elastic import MOST_ACCELERATORS, Elastic, ElasticStatus
 from partita_api.pool.mig import MigPartitioning, PartitioningStatus
 from partita_api.pool.unschedulable import UnschedulableStatus
 
@@ -250,7 +250,7 @@ class GPUPoolStatus(StatusModel):
     capacity: int = Field(
         default=0,
         ge=0,
-        le=10**12,
+        le=MOST_ACCELERATORS,
         description="Accelerators that plans may use; in an elastic pool including absent ones.",
     )
     allocated: Quantity = Field(default=Quantity("0"), description="Accelerators that current plans use.")

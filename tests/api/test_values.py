@@ -2,6 +2,7 @@
 
 import re
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,28 @@ def test_quantity_value(raw: int | float | str, want: Decimal) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ["", "fast", "-1", -1, "1e400x", "10 G B", "nan", float("nan"), 1e15, 1e30, "1e3", "10i", " 1"]
+    "raw",
+    [
+        "",
+        "fast",
+        "-1",
+        -1,
+        "1e400x",
+        "10 G B",
+        "nan",
+        float("nan"),
+        1e15,
+        1e30,
+        "1e3",
+        "10i",
+        " 1",
+        True,
+        [1],
+        {},
+        None,
+    ],
 )
-def test_quantity_refuses_what_the_crd_refuses(raw: float | str) -> None:
+def test_quantity_refuses_what_the_crd_refuses(raw: Any) -> None:
     assert re.search(QUANTITY_PATTERN, str(raw)) is None
     with pytest.raises(ValueError, match="is not a quantity: write a number of 0 or more"):
         Quantity(raw)

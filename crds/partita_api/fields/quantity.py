@@ -1,7 +1,7 @@
 """Numbers in specs without floats: Kubernetes quantities (`"0.71"`, `10G`, `24Gi`) and percentages (`"99.9%"`)."""
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final, Self
 
 from pydantic import GetJsonSchemaHandler
@@ -95,7 +95,10 @@ def cel_comparison(field: str, operator: str, bound: str) -> str:
 
 
 def _decimal_text(number: "int | float | Decimal") -> str:
-    exact = Decimal(str(number))
+    try:
+        exact = Decimal(str(number))
+    except InvalidOperation:  # no number, such as True
+        return str(number)
     if not exact.is_finite() or abs(exact) >= LIMIT:
         return str(number)
     return format(round(exact, DECIMALS).normalize() + 0, "f")  # + 0 turns -0 into 0

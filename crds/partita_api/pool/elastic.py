@@ -1,8 +1,13 @@
 """Pools that grow: accelerators that a node autoscaler brings when pods ask for them."""
 
+from typing import Final
+
 from pydantic import Field
 
 from partita_api.meta import SpecModel, StatusModel, Timestamp
+
+MOST_ACCELERATORS: Final = 10**12
+"""Of a pool, in its status."""
 
 
 class Elastic(SpecModel):
@@ -47,10 +52,22 @@ class ElasticStatus(StatusModel):
 
     present: int = Field(
         default=0,
+        ge=0,
+        le=MOST_ACCELERATORS,
         description="Accelerators that ready nodes offer now, without those that `status.unschedulable` leaves out.",
     )
-    pending: int = Field(default=0, description="Accelerators that plans use and that are not present yet.")
-    max_count: int = Field(default=0, description="The most accelerators that plans may use: spec.elastic.maxCount.")
+    pending: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_ACCELERATORS,
+        description="Accelerators that plans use and that are not present yet.",
+    )
+    max_count: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_ACCELERATORS,
+        description="The most accelerators that plans may use: spec.elastic.maxCount.",
+    )
     pending_since: Timestamp | None = Field(
         default=None,
         description="Since when plans wait for accelerators; unset if they wait for none.",

@@ -21,6 +21,7 @@ from partita_api.inferencesession import Rate, RateSource
 from partita_api.meta import FINALIZER
 from partita_api.pool.devices import Devices
 from partita_api.pool.elastic import ElasticStatus
+from partita_operator.kube.resources import read_pool
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.world import DeviceOffer, PoolWorld
@@ -204,6 +205,13 @@ def test_a_clock_that_jumped_back_does_not_extend_a_pause() -> None:
     assert after is not None
     assert after.back_off_until == "2026-01-01T00:05:00Z"
     assert after.keep_until is None
+
+
+@pytest.mark.parametrize("present", [-1, -(2**63) + 1, 10**12 + 1, 2**63 - 1])
+def test_an_impossible_status_is_forgotten(present: int) -> None:
+    meta = {"name": "fast", "finalizers": [FINALIZER]}
+    known, _ = read_pool({"metadata": meta, "spec": {}, "status": {"elastic": {"present": present}}})
+    assert reconcile_pool(PoolWorld(known, Cluster({"fast": known}), OperatorSettings()), EPOCH).status.capacity == 0
 
 
 def test_devices_that_cannot_be_read_bring_no_node() -> None:
