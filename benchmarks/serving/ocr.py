@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from benchmarks.serving.serving_cases import ocr_pipeline
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, runs
-from ocr.check import served_url
+from checks.local_mode import serve
 from ocr.comparison import distance, served_text
 from ocr.pictures import pictures
 
@@ -197,7 +197,7 @@ def _serve(replicas: int, in_flight: tuple[int, ...]) -> Iterator[System]:
 
 @contextmanager
 def _partita(url: str | None, in_flight: tuple[int, ...]) -> Iterator[System]:
-    url = url or served_url()
+    url = url or serve("ocr", "ocr")
     with httpx.Client(timeout=600, trust_env=False) as client, ThreadPoolExecutor(max(in_flight)) as threads:
         yield System("partita", threads, lambda picture: served_text(client, url, picture).lines, in_flight)
 

@@ -1,6 +1,5 @@
 """Compares the text that the session `ocr` serves with that of the package rapidocr, for any pictures."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -11,13 +10,13 @@ import httpx
 EXAMPLES: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(EXAMPLES))
 
+from checks.client import NotAnsweredError  # noqa: E402
+from checks.local_mode import NOT_COMPARED, serve  # noqa: E402
+
 from ocr.comparison import Comparison, NotReadError, package_text, served_text  # noqa: E402
 
 ALLOWED: Final = 0.01
 """The largest share of characters that may differ."""
-NOT_COMPARED: Final = 2
-"""Exit code if nothing could be compared."""
-READY_S: Final = 1800
 
 
 @click.command()
@@ -30,7 +29,7 @@ def check(pictures: tuple[Path, ...], url: str | None) -> None:
     Pictures that cannot be read are reported and left out. Exit code 1 if more than 1 % of all characters differ, 2 if
     no picture could be compared.
     """
-    url = url or served_url()
+    url = url or serve("ocr", "ocr")
     compared = [comparison for path in pictures if (comparison := _compare(url, path)) is not None]
     if not compared:
         click.echo("no picture could be compared", err=True)
@@ -51,7 +50,7 @@ def _compare(url: str, path: Path) -> Comparison | None:
             served = served_text(client, url, path.read_bytes())
         engine = RapidOCR(params={"Global.log_level": "critical"})
         comparison = Comparison(served.lines, package_text(engine, path))
-    except (NotReadError, OSError) as error:
+    except (NotAnsweredError, NotReadError, OSError) as error:
         click.echo(f"  not compared: {error}", err=True)
         return None
     for name, lines in (("served", comparison.served), ("package", comparison.package)):
@@ -65,22 +64,6 @@ def _compare(url: str, path: Path) -> Comparison | None:
 
 def _share(different: int, characters: int) -> str:
     return f"{different} of {characters} characters differ ({different / max(1, characters):.2%})"
-
-
-def served_url() -> str:
-    """The URL of the session in local mode, which this starts if it does not run."""
-    manifests = EXAMPLES / "ocr" / "manifests"
-    _partita("up", "-f", str(manifests), "--python-path", str(EXAMPLES), "--timeout", str(READY_S))
-    return _partita("url", "isess/ocr").strip()
-
-
-def _partita(*arguments: str) -> str:
-    """The output of a command of local mode, whose messages are shown. Ends this program if it fails."""
-    command = [sys.executable, "-m", "partita_operator", "local", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(NOT_COMPARED)
-    return done.stdout
 
 
 if __name__ == "__main__":

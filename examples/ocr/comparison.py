@@ -6,15 +6,12 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+from checks.client import ask
 from rapidocr import RapidOCR
-
-from partita_runtime.serving.protocol.inference_client import AnswerError, decode_answer, encode_request
-
-TIMEOUT_S = 120.0
 
 
 class NotReadError(Exception):
-    """A picture was not read; the message says why."""
+    """The package has not read a picture; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -45,21 +42,10 @@ class Comparison:
 
 
 def served_text(client: httpx.Client, url: str, picture: bytes) -> Served:
-    """The text that the session at `url` reads. Raises NotReadError, with the session's message if it refuses."""
-    request = encode_request({"input": np.array([[picture]], np.object_)})
-    endpoint = f"{url.rstrip('/')}/v2/models/{url.rstrip('/').rpartition('/')[2]}/infer"
-    try:
-        answer = client.post(endpoint, content=request.body, headers=dict(request.headers), timeout=TIMEOUT_S)
-    except httpx.HTTPError as error:
-        raise NotReadError(f"{url} does not answer: {error}") from error
-    if not answer.is_success:
-        raise NotReadError(f"the session refuses it ({answer.status_code}): {_message(answer)}")
-    try:
-        tensors = decode_answer(answer.headers, answer.content)
-        lines = tuple(line.decode() for line in tensors["text.lines"][0])
-        return Served(lines, int(tensors["text.left_out"][0]))
-    except (AnswerError, KeyError) as error:
-        raise NotReadError(f"{url} is not a session of this example: {error}") from error
+    """The text that the session at `url` reads. Raises NotAnsweredError."""
+    answer = ask(client, url, {"input": np.array([[picture]], np.object_)})
+    lines = tuple(line.decode() for line in answer["text.lines"][0])
+    return Served(lines, int(answer["text.left_out"][0]))
 
 
 def package_text(engine: RapidOCR, path: Path) -> tuple[str, ...]:
@@ -79,10 +65,3 @@ def distance(a: str, b: str) -> int:
         best = np.minimum(row[1:] + 1, row[:-1] + (codes != ord(character)))
         row = np.minimum.accumulate(np.concatenate(([i], best)) - positions) + positions
     return int(row[-1])
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:300]

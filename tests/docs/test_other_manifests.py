@@ -100,8 +100,12 @@ def test_the_certificate_is_the_one_that_the_settings_name() -> None:
 
 @pytest.mark.parametrize("block", [*all_blocks("dockerfile")], ids=str)
 def test_a_dockerfile_has_what_it_copies(block: Block) -> None:
-    """It copies a package that the page names, into a folder on PYTHONPATH, onto an image that the pages build."""
-    base, copy, path = block.text.splitlines()
+    """It copies a package that the page names, into a folder on PYTHONPATH, onto an image that the pages build.
+
+    What it installs before has the version of the lock, and the image's user is that of the recipe again.
+    """
+    base, *steps, copy, path = block.text.splitlines()
+    installed = [step.removeprefix("RUN pip install --no-deps ") for step in steps if step.startswith("RUN ")]
     source, target = copy.removeprefix("COPY ").split()
     folder = path.removeprefix("ENV PYTHONPATH=")
     built = {tag for other in all_blocks("sh") for tag in re.findall(r"-t (\S+)", other.commands)}
@@ -109,6 +113,9 @@ def test_a_dockerfile_has_what_it_copies(block: Block) -> None:
     assert base.removeprefix("FROM ") in built
     assert target == f"{folder}/{source}"
     assert f"{source}.models:" in (ROOT / block.page).read_text()
+    assert all(f"\n{package} \\\n" in (ROOT / "constraints.txt").read_text() for package in installed)
+    (user,) = re.findall(r"^USER \d.*$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert steps in ([], ["USER root", *(f"RUN pip install --no-deps {package}" for package in installed), user])
 
 
 def test_images_are_built_with_extras_that_exist() -> None:

@@ -42,6 +42,8 @@ class Model:
 
     name: str
     input: tuple[int, ...] = (2, 2)
+    dtype: DType = DType.FP32
+    """The element type of `input`."""
     inputs: tuple[NamedInput, ...] | None = None
     """Several inputs instead of one."""
     outputs: tuple[tuple[int, ...], ...] = ((2,),)
@@ -82,7 +84,7 @@ class Model:
             {
                 "name": self.name,
                 "model": self.source or ModelSource(entrypoint=f"tests.models:{self.name}"),
-                "input": None if self.inputs else {"shape": self.input, **variable},
+                "input": None if self.inputs else {"shape": self.input, "dtype": self.dtype, **variable},
                 "inputs": self.inputs,
                 "image": self.image,
                 "sizes": [{"size": size} for size in self.sizes] or None,
@@ -96,7 +98,12 @@ class Model:
     @property
     def declared(self) -> dict[str, Any]:
         """What it takes, as fields of a module and of a profile's request."""
-        return {"input": None if self.inputs else TensorSpec(shape=self.input), "inputs": self.inputs}
+        return {"input": None if self.inputs else self.spec, "inputs": self.inputs}
+
+    @property
+    def spec(self) -> TensorSpec:
+        """The one tensor that it takes."""
+        return TensorSpec(shape=self.input, dtype=self.dtype)
 
     @property
     def source(self) -> ModelSource | None:
@@ -342,4 +349,4 @@ def _digest_of_cut(model: Model) -> str:
     from partita_runtime.models.partitioned_model import partition_source  # torch only if a model is real
 
     assert model.source is not None
-    return partition_source(model.source, model.inputs or TensorSpec(shape=model.input), BLOCKS).digest
+    return partition_source(model.source, model.inputs or model.spec, BLOCKS).digest

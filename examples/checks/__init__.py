@@ -1,0 +1,1 @@
+"""What the programs `check.py` share: they compare what a session serves with what its model's package answers."""
