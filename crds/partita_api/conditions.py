@@ -15,6 +15,7 @@
 | Provisioned | an elastic pool has the accelerators that plans use     | pool reconciler     |
 | Exposed     | clients reach the session at addresses that stay        | session reconciler  |
 | ClientsAuthenticated | only clients with valid credentials are answered | session reconciler |
+| VersionsReady | all versions of the session get their requests     | session reconciler  |
 """
 
 from collections.abc import Iterable
@@ -44,6 +45,7 @@ class ConditionType(StrEnum):
     PROVISIONED = "Provisioned"
     EXPOSED = "Exposed"
     CLIENTS_AUTHENTICATED = "ClientsAuthenticated"
+    VERSIONS_READY = "VersionsReady"
 
 
 class ConditionStatus(StrEnum):

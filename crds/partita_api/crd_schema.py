@@ -114,6 +114,7 @@ KINDS: tuple[CustomResource, ...] = (
             Column("P99ms", ".status.signals.p99Ms"),
             Column("Bad", ".status.signals.badRate", priority=1),
             Column("Engine", ".status.engine", priority=1),
+            Column("Versions", ".status.versionShares", priority=1),
             AGE,
         ),
     ),

@@ -20,6 +20,7 @@ from partita_api.session.module import MAX_NAME, Edge, Module, ModuleName
 from partita_api.session.output_maps import MAP_RULES
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.session.sizes import size_class_rules
+from partita_api.session.versions import MAX_VERSIONS, VERSION_RULES, Versions, VersionStatus
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -249,6 +250,7 @@ class InferenceSessionSpec(SpecModel):
         *MAP_RULES,
         NEEDS_GRPC,
         *size_class_rules(MAX_MODULES, MAX_NAME),
+        *VERSION_RULES,
         Rule(
             "podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray; remove "
             "podTemplate, or set engine.type KubeRay and no engine.cluster",
@@ -313,6 +315,7 @@ class InferenceSessionSpec(SpecModel):
         description="When another plan may replace the current plan. Empty: at any time. The first roll-out and "
         "repairs do not wait.",
     )
+    versions: Versions = ()
 
     def selects(self, pool: ObjectMeta) -> bool:
         """Whether the GPUPool with this metadata may be used: by `pools` or, if that is empty, by `poolSelector`."""
@@ -407,6 +410,8 @@ class InferenceSessionStatus(StatusModel):
         default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last handled."
     )
     signals: Signals | None = Field(default=None, description="What the frontends measured.")
+    versions: tuple[VersionStatus, ...] = Field(default=(), max_length=MAX_VERSIONS, description="The versions now.")
+    version_shares: str | None = Field(default=None, max_length=512, description="Their shares, such as 2=10%.")
     last_scale_time: Timestamp | None = Field(
         default=None,
         description="When the autoscaler last changed replicas.",

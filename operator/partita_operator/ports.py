@@ -17,6 +17,7 @@ from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 
 _LISTED_STAGES: Final = 4
 """Most stages that a remark names."""
@@ -45,6 +46,8 @@ class ServingSpec:
     """Nodes of any pool that are about to go."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's."""
+    versions: tuple[VersionRoute, ...] = ()
+    """Other versions of the session."""
 
 
 @dataclass(frozen=True)

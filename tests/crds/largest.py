@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
 from tests.crds.pod_templates import largest_template
+from tests.crds.versions import largest_versions
 
 NAMES: Final = [f"{number:040}" for number in range(32)]
 QUANTITY: Final = "123456789012345.123456789Gi"
@@ -55,6 +56,7 @@ def largest_session() -> Json:
             "batching": {"modules": dict.fromkeys(NAMES, "Eager")},
             "maintenanceWindows": [WINDOW] * 16,
             "podTemplate": largest_template(),
+            "versions": largest_versions(),
         },
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
-from tests.crds import pod_templates, sized_modules
+from tests.crds import pod_templates, sized_modules, versions
 from tests.crds.conftest import ApiServer
 from tests.crds.documents import CROP, DETECTOR, POOL, REMOVED, SESSION, Json, changed
 
@@ -395,6 +395,7 @@ REFUSED = [
     ),
     *pod_templates.REFUSED,
     *sized_modules.REFUSED,
+    *versions.REFUSED,
 ]
 
 
@@ -419,19 +420,22 @@ def test_the_api_server_refuses_with_the_message_of_pydantic(server: ApiServer, 
 
 
 TWICE = [
-    pytest.param("spec.quotas", [{"namespace": "a", "gpus": 1}] * 2, "quotas has a namespace twice", id="quotas"),
+    pytest.param(POOL, "spec.quotas", [{"namespace": "a", "gpus": 1}] * 2, "quotas has a namespace twice", id="quotas"),
     pytest.param(
-        "spec.podTemplate.env", [{"name": "A", "value": "b"}] * 2, "has two entries of one name", id="variables"
+        POOL, "spec.podTemplate.env", [{"name": "A", "value": "b"}] * 2, "has two entries of one name", id="variables"
+    ),
+    pytest.param(
+        SESSION, "spec.versions", [versions.version()] * 2, "versions need different names", id="names of versions"
     ),
 ]
 
 
 @pytest.mark.apiserver
-@pytest.mark.parametrize(("path", "value", "want"), TWICE)
+@pytest.mark.parametrize(("document", "path", "value", "want"), TWICE)
 def test_the_schema_itself_keeps_lists_from_two_entries_of_one_key(
-    server: ApiServer, path: str, value: Any, want: str
+    server: ApiServer, document: Json, path: str, value: Any, want: str
 ) -> None:
-    broken = changed(POOL, path, value)
+    broken = changed(document, path, value)
     (said,) = pydantic_says(broken)
     assert want in said
     (refused,) = server.complaints(broken)
@@ -440,7 +444,7 @@ def test_the_schema_itself_keeps_lists_from_two_entries_of_one_key(
 
 def test_every_rule_that_the_schema_itself_keeps_has_a_document_that_breaks_it() -> None:
     kept = [rule.message for rule in ALL_RULES if rule.cel is None]
-    assert [message for message in kept if not any(str(case.values[2]) in message for case in TWICE)] == []
+    assert [message for message in kept if not any(str(case.values[3]) in message for case in TWICE)] == []
 
 
 @pytest.mark.apiserver
@@ -524,6 +528,7 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"
         ),
         *sized_modules.ACCEPTED,
+        *versions.ACCEPTED,
     ],
 )
 def test_rules_let_pass_what_is_right(server: ApiServer, document: Json, path: str, value: Any) -> None:

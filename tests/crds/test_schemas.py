@@ -92,6 +92,16 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
             SESSION, "spec.engine.cluster", "http://ray:8265", "spec.engine.cluster", id="address of a cluster"
         ),
         pytest.param(SESSION, "spec.objective.type", "Fun", '"Cost", "Power", "Throughput"', id="unknown objective"),
+        pytest.param(
+            SESSION,
+            "spec.versions",
+            [{"name": "2", "session": "other/traffic"}],
+            "spec.versions[0].session",
+            id="a version of another namespace",
+        ),
+        pytest.param(
+            SESSION, "spec.versions", [{"name": "a/b", "session": "b"}], "spec.versions[0].name", id="name of a version"
+        ),
         pytest.param(SESSION, "spec.pools", ["Fast_1"], "spec.pools", id="pool name"),
         pytest.param(POOL, "spec.count", -1, "spec.count", id="negative count"),
         pytest.param(POOL, "spec.pricePerHour", "-1", "spec.pricePerHour", id="negative price"),

@@ -12,8 +12,8 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import parse_application
 from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
 
-CLIENTS: Final = "clients"
-"""The field of a frontend's `user_config` with the clients whose requests are answered."""
+CHANGED_AT_ONCE: Final = frozenset({"clients", "versions"})
+"""Fields of a frontend's `user_config` that do not wait for a plan: its clients, and other versions."""
 
 AppConfig = Mapping[str, Any]
 """One application of Serve's declarative configuration."""
@@ -53,11 +53,12 @@ def configured_plan(frontend: AppConfig | None) -> str | None:
     return plan.get("name")
 
 
-def with_clients_of(source: AppConfig, frontend: AppConfig) -> AppConfig:
-    """The frontend with the accepted clients of `source`, another configuration of the same frontend."""
-    before = deployment_of(frontend)["user_config"]
-    given = {name: value for name, value in deployment_of(source)["user_config"].items() if name == CLIENTS}
-    return with_deployment(frontend, user_config={**{k: v for k, v in before.items() if k != CLIENTS}, **given})
+def with_changes_at_once(source: AppConfig, frontend: AppConfig) -> AppConfig:
+    """The frontend with what changes at once of `source`, another configuration of the same frontend."""
+    before, after = deployment_of(frontend)["user_config"], deployment_of(source)["user_config"]
+    kept = {name: value for name, value in before.items() if name not in CHANGED_AT_ONCE}
+    given = {name: value for name, value in after.items() if name in CHANGED_AT_ONCE}
+    return with_deployment(frontend, user_config={**kept, **given})
 
 
 def stages_by_plan(config: AppConfig) -> dict[str, list[StageRef]]:

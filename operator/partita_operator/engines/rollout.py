@@ -21,7 +21,7 @@ from partita_operator.engines.app_config import (
     configured_plan,
     deployment_of,
     models_of,
-    with_clients_of,
+    with_changes_at_once,
 )
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.placement import (
@@ -86,7 +86,9 @@ def rollout_target(spec: ServingSpec, options: ServingOptions) -> RolloutTarget:
     return RolloutTarget(
         session_key=spec.session.key,
         plan=spec.plan.metadata.name,
-        frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, options, spec.clients),
+        frontend=frontend_application(
+            spec.session, spec.plan, spec.profiles, spec.pools, options, spec.clients, spec.versions
+        ),
         stages=Deployments(stages),
     )
 
@@ -132,8 +134,8 @@ def next_step(
         target = replace(target, frontend=_with_variables_of(frontend, target.frontend))
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
-        # Whose requests are answered changes at once, and not when the new plan is ready.
-        frontend = with_clients_of(target.frontend, frontend)
+        # Whose requests are answered, and by which version, changes at once, and not when the new plan is ready.
+        frontend = with_changes_at_once(target.frontend, frontend)
         return _migrate(target, state, frontend, old, capacity, now, late_seconds)
     message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""
     if not message and _is_stuck(target, state, now):

@@ -20,6 +20,7 @@ CONDITIONS_WITH_EVENTS: Final = frozenset(
         ConditionType.HELD,
         ConditionType.EXPOSED,
         ConditionType.CLIENTS_AUTHENTICATED,
+        ConditionType.VERSIONS_READY,
         ConditionType.PARTITIONED,
         ConditionType.PROVISIONED,
     }

@@ -97,6 +97,8 @@ class Reason(StrEnum):
     ROUTE_REJECTED = "RouteRejected", Severity.WARNING, "the Gateway's controller rejects the session's route"
     NO_CLUSTER_DNS = "NoClusterDNS", Severity.WARNING, "names of Services do not resolve in pods"
     EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
+    VERSION_MISSING = "VersionMissing", Severity.WARNING, "a session of spec.versions does not exist"
+    VERSION_ELSEWHERE = "VersionElsewhere", Severity.WARNING, "a session of spec.versions has another engine"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
     ENGINE_UNAVAILABLE = "EngineUnavailable", Severity.WARNING, "the serving engine does not answer"
@@ -113,6 +115,7 @@ class Reason(StrEnum):
     SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
     WAITING_FOR_RAY_CLUSTER = "WaitingForRayCluster", Severity.NORMAL, "the Service follows once there is a Ray cluster"
     WAITING_FOR_CONTROLLER = "WaitingForController", Severity.NORMAL, "no controller has accepted the public address"
+    VERSION_NOT_READY = "VersionNotReady", Severity.NORMAL, "a session of spec.versions is not ready"
     DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
     # Held back on purpose.
     AWAITING_APPROVAL = "AwaitingApproval", Severity.NORMAL, "a person has to approve the plan or the change"
@@ -138,6 +141,8 @@ class Reason(StrEnum):
     NO_SERVICE = "NoService", Severity.NORMAL, "the engine has no Services for sessions"
     CLIENTS_AUTHENTICATED = "ClientsAuthenticated", Severity.NORMAL, "only clients with valid credentials are answered"
     EVERYBODY_ACCEPTED = "EverybodyAccepted", Severity.NORMAL, "the session has no spec.clients any more"
+    VERSIONS_READY = "VersionsReady", Severity.NORMAL, "all versions of the session get their requests"
+    NO_VERSIONS = "NoVersions", Severity.NORMAL, "the session has no spec.versions any more"
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 

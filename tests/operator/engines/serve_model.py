@@ -17,8 +17,8 @@ FRONTEND = frontend_name(SESSION)
 TICK_SECONDS = 10.0
 
 
-def frontend_config(plan: str, clients: Mapping[str, Any] | None = None) -> AppConfig:
-    given = {} if clients is None else {"clients": clients}
+def frontend_config(plan: str, clients: Mapping[str, Any] | None = None, **others: Any) -> AppConfig:
+    given = {**({} if clients is None else {"clients": clients}), **others}
     user_config = {"plan": {"name": plan}, **given}
     return {"name": FRONTEND, "deployments": [{"name": "frontend", "user_config": user_config}]}
 

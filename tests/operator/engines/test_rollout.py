@@ -137,6 +137,16 @@ def test_other_clients_do_not_wait_for_a_new_plan() -> None:
         assert deployment["user_config"].get("clients", {}).get("apiKeys") == keys
 
 
+def test_other_versions_do_not_wait_for_a_new_plan() -> None:
+    """Nor does the end of one that does harm."""
+    serve = rolled_out({"a": 8}, desired("one", 2))
+    serve.broken = frozenset({"two"})
+    for versions in ({"versions": [{"name": "2"}]}, {"versions": [{"name": "3"}]}, {}):
+        step(serve, replace(desired("two", 2), frontend=frontend_config("two", **versions)))
+        (deployment,) = serve.configs[FRONTEND]["deployments"]
+        assert (told(serve), deployment["user_config"].get("versions")) == ("one", versions.get("versions"))
+
+
 def test_going_back_to_the_old_plan_removes_the_new_one() -> None:
     serve = rolled_out({"a": 8}, desired("one", 2))
     serve.broken = frozenset({"two"})

@@ -119,6 +119,7 @@ def frontend_metrics() -> Iterator[Metric]:
     meter.left_out["plates"] = 1
     meter.information["index"] = 1
     meter.size_classes["read-s8"] = 1
+    meter.versions["2/answered"] = 1
     return text_string_to_metric_families(metrics_text(signals, meter).decode())
 
 

@@ -29,6 +29,7 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
 from partita_runtime.serving.deploy.stage_arguments import StageArguments, stage_build
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 
 FUNCTIONS = "tests.runtime.serving.session.functions"
 BLOCKS = 4
@@ -137,6 +138,8 @@ class Application:
     """Memory of one accelerator."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's."""
+    versions: tuple[VersionRoute, ...] = ()
+    """Other versions of the session."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -244,7 +247,7 @@ class Application:
     @property
     def epoch(self) -> Epoch:
         bandwidth = dict.fromkeys(self.pools, 10000000000.0)
-        return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients)
+        return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients, self.versions)
 
     def stage_arguments(self) -> list[StageArguments]:
         """The arguments of each replica of the plan."""

@@ -21,6 +21,7 @@ from partita_operator.reconcile.session.planning import Planning
 from partita_operator.reconcile.session.profiles import Pair, Profiling
 from partita_operator.reconcile.session.rollout import Rollout
 from partita_operator.reconcile.session.validation import SpecProblem
+from partita_operator.reconcile.versions import SessionVersions
 from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason
 
@@ -48,6 +49,7 @@ class Pass:
     rollback: Rollback
     rollout: Rollout
     access: ClientAccess
+    versions: SessionVersions
     exposure: Exposure
     current: str | None
     """Name of the current plan."""
@@ -64,7 +66,7 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
         planned,
         _with_remarks(rolled_out, step),
         held(step.rollout.hold, step.rollback),
-        *(finding for finding in (step.exposure.finding, step.access.finding) if finding is not None),
+        *(found for found in (step.exposure.finding, step.access.finding, step.versions.finding) if found is not None),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
     )

@@ -33,6 +33,7 @@ from partita_operator.reconcile.session.profiles import Profiling, assess_profil
 from partita_operator.reconcile.session.rollout import current_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.session.traffic import signals_to_report
 from partita_operator.reconcile.session.validation import find_problem
+from partita_operator.reconcile.versions import session_versions
 from partita_operator.reconcile.world import SessionWorld
 
 
@@ -72,7 +73,8 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     fallback = current if current is not None or paused else _approved_pending(world)
     access = client_access(world)
     rollout = roll_out(world, planning, fallback, hold, access, now)
-    return Pass(world, problem, profiling, planning, rollback, rollout, access, expose(world), current_name)
+    versions = session_versions(world)
+    return Pass(world, problem, profiling, planning, rollback, rollout, access, versions, expose(world), current_name)
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
@@ -119,6 +121,8 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
         last_handled_retry=_handled_retry(step),
         signals=_signals(step),
+        versions=step.versions.statuses,
+        version_shares=step.versions.shares,
         scale_to_zero_time=(before.scale_to_zero_time or timestamp(now)) if step.rollout.at_zero else None,
         last_scale_time=timestamp(now) if step.rollout.scaled else before.last_scale_time,
         conditions=with_findings(before.conditions, session_findings(step), generation, now),

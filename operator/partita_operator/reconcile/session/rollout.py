@@ -25,6 +25,7 @@ from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_operator.reconcile.versions import session_versions
 from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlanReason
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
@@ -270,7 +271,8 @@ def _serving_spec(
     except TemplateConflictError as conflict:
         return f"Its pods stay as they are: {conflict}."
     departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
-    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed)
+    versions = session_versions(world).routes
+    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed, versions)
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

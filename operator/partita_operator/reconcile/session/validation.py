@@ -56,6 +56,11 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
         )
     if found := session_problems(session.spec):
         return SpecProblem(Reason.INVALID_SPEC, f"{'; '.join(found)}.")
+    if itself := [version.name for version in session.spec.versions if version.session == session.metadata.name]:
+        return SpecProblem(
+            Reason.INVALID_SPEC,
+            f"spec.versions names the session itself as version {_list(itself)}. Name another session.",
+        )
     wrong = invalid_clients(session)
     return SpecProblem(Reason.INVALID_SPEC, wrong) if wrong else None
 

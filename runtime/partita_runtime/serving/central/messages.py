@@ -230,6 +230,7 @@ class MetricsReport(WireModel):
     left_out: dict[str, _Count] = {}
     information: dict[str, _Count] = {}
     size_classes: dict[str, _Count] = {}
+    versions: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
@@ -246,6 +247,7 @@ class SessionMetrics(WireModel):
     request_micros: dict[Outcome, Micros] = {}
     information: dict[str, _Count] = {}
     size_classes: dict[str, _Count] = {}
+    versions: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 

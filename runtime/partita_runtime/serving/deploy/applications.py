@@ -37,6 +37,7 @@ from partita_runtime.serving.deploy.stage_arguments import (
     has_gpus,
     stage_build,
 )
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.transport.kind import TransportKind
 from partita_runtime.serving.transport.tls_files import TlsFiles
 
@@ -87,14 +88,15 @@ def frontend_application(
     pools: Mapping[str, GPUPool],
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
     clients: AllowedClients | None = None,
+    versions: tuple[VersionRoute, ...] = (),
 ) -> dict[str, Any]:
     """The application of the session's frontend. It serves `plan` once the plan's replicas are ready.
 
-    Until then it serves the previous plan. It answers `clients` only, None for everybody. Profiles are by (module,
-    pool), pools by name.
+    Until then it serves the previous plan. It answers `clients` only, None for everybody, and sends requests for
+    other `versions` on. Profiles are by (module, pool), pools by name.
     """
     bandwidth = {name: float(pool.spec.bandwidth) for name, pool in pools.items()}
-    serving = epoch(session, plan, profiles, bandwidth, clients)
+    serving = epoch(session, plan, profiles, bandwidth, clients, versions)
     return {
         "name": frontend_name(session.key),
         "route_prefix": route_prefix(session.key),

@@ -13,8 +13,9 @@ from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 
-_NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template"}
+_NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template", "versions"}
 """Parts of a session's spec that only the operator reads. A frontend of an earlier version refuses what it does not
 know."""
 
@@ -32,6 +33,8 @@ class Epoch(SpecModel):
     """The models' own names of these outputs, where an edge may ask for them."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
+    versions: tuple[VersionRoute, ...] = ()
+    """Other versions of the session, which change in the same way."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
@@ -55,8 +58,9 @@ def epoch(
     profiles: Mapping[tuple[str, str], Profile],
     bandwidth: Mapping[str, float],
     clients: AllowedClients | None = None,
+    versions: tuple[VersionRoute, ...] = (),
 ) -> Epoch:
-    """The epoch in which `plan` serves the session's `clients`.
+    """The epoch in which `plan` serves the session's `clients`, beside other `versions` of the session.
 
     Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError with the key of a missing profile.
     """
@@ -72,4 +76,5 @@ def epoch(
         outputs={module: profile.outputs for module, profile in shown.items()},
         output_names={module: known for module, known in names.items() if module in mapped},
         clients=clients,
+        versions=versions,
     )

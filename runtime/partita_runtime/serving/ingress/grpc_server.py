@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MAX_CREDENTIALS, UnauthenticatedError
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_routes import Operation
 from partita_runtime.serving.ingress.http_service import too_slow
@@ -19,7 +20,8 @@ from partita_runtime.serving.ingress.information import configuration, repositor
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
-from partita_runtime.serving.ingress.request_accounting import executor_for
+from partita_runtime.serving.ingress.request_accounting import executor_for, not_here
+from partita_runtime.serving.ingress.versions.choice import by_header
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.protocol.grpc_triton_messages import REFUSED_METHODS
@@ -38,6 +40,7 @@ _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
     404: grpc.StatusCode.NOT_FOUND,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
@@ -120,6 +123,8 @@ class _Methods:
         message = await self._read(context)
         executor = self._executor(message.model_name, message.model_version)
         metadata, remaining = _text_metadata(context), context.time_remaining()
+        if self._session.versions:
+            _refuse_versions(self._session.versions, metadata)
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
         requested = decode_request(message, executor.interface).within(patience)
         if requested.images:
@@ -159,6 +164,13 @@ class _Methods:
 
     def _executor(self, model: str, version: str) -> EpochExecutor:
         return executor_for(self._session, model, version or None)
+
+
+def _refuse_versions(routes: Sequence[VersionRoute], metadata: Mapping[str, str]) -> None:
+    """Raise RequestError (501) for a call whose metadata choose another version."""
+    chosen = by_header(routes, metadata)
+    if chosen is not None:
+        raise RequestError(501, not_here(chosen.route))
 
 
 class _GrpcInference(PendingRequest):

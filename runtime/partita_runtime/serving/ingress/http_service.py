@@ -18,6 +18,8 @@ from partita_runtime.serving.ingress.information import configuration, repositor
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
+from partita_runtime.serving.ingress.versions.choice import ChosenVersion
+from partita_runtime.serving.ingress.versions.forwarding import VersionForwarder
 from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE, EventMode, event_mode
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import (
@@ -99,6 +101,7 @@ class HttpService:
         self._session = session
         self._name = session.key.partition("/")[2]
         self._monitoring_digest = monitoring_digest
+        self._versions = VersionForwarder(session)
 
     @property
     def settings(self) -> FrontendSettings:
@@ -149,6 +152,27 @@ class HttpService:
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
+        chosen = self._versions.choice(call.head, call.operation, call.model, call.version)
+        if chosen is None:
+            self._answer(client, call, body, arrived)
+        else:
+            client.began(asyncio.create_task(self._forward(client, call, body, arrived, chosen)))
+
+    async def _forward(
+        self, client: HttpClient, call: HttpCall, body: Body, arrived: int, chosen: ChosenVersion
+    ) -> None:
+        """Have another version answer."""
+        try:
+            reply = await self._versions.reply(call.head, call.operation, body, chosen)
+        except Exception as error:
+            client.answer(_failure(error))
+            return
+        if reply is None:
+            self._answer(client, call, body, arrived)
+        else:
+            client.answer(HttpAnswer(reply.status, reply.body, reply.headers))
+
+    def _answer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         try:
             if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)
@@ -193,7 +217,8 @@ class HttpService:
             case Operation.LIVE:
                 return _json({"live": True})
             case Operation.MODEL:
-                return _json(model_metadata(executor_for(session, call.model, call.version).interface))
+                interface = executor_for(session, call.model, call.version).interface
+                return _json(model_metadata(interface, [route.name for route in session.versions]))
             case Operation.CONFIGURATION:
                 return _json(configuration(session, call.model, call.version))
             case Operation.STATISTICS:

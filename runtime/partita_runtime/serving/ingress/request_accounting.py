@@ -1,10 +1,17 @@
 """Counts how pending requests end, for every protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError, check_model
+from partita_runtime.serving.protocol.inference import (
+    MODEL_VERSION,
+    RETRY_AFTER_SECONDS,
+    RequestError,
+    check_model,
+    listed,
+)
 from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError
@@ -20,8 +27,28 @@ def executor_for(session: Session, model: str | None = None, version: str | None
     if executor is None:
         raise RequestError(503, "no plan is being served yet", RETRY_AFTER_SECONDS)
     if model is not None:
-        check_model(executor.interface, model, version)
+        if session.versions and version is not None:
+            check_model(executor.interface, model, None)
+            _check_version(session.versions, version)
+        else:
+            check_model(executor.interface, model, version)
     return executor
+
+
+def not_here(route: VersionRoute) -> str:
+    """Why a request for another version is not answered here."""
+    return f"{route.label} is asked by HTTP; or send requests to that session itself"
+
+
+def _check_version(routes: Sequence[VersionRoute], version: str) -> None:
+    """Raise RequestError unless the version is this session itself: 501 for another one, 404 for an unknown one."""
+    if version == MODEL_VERSION:
+        return
+    for route in routes:
+        if route.name == version:
+            raise RequestError(501, not_here(route))
+    known = listed([MODEL_VERSION, *(route.name for route in routes)])
+    raise RequestError(404, f"there is no version {version!r}; the versions are {known}")
 
 
 class RequestAccounting:

@@ -99,11 +99,11 @@ def server_metadata() -> dict[str, Any]:
     return {"name": "partita", "version": own, "extensions": [*EXTENSIONS]}
 
 
-def model_metadata(interface: Interface) -> dict[str, Any]:
-    """The metadata of the session as a model: its input and output tensors."""
+def model_metadata(interface: Interface, versions: Sequence[str] = ()) -> dict[str, Any]:
+    """The metadata of the session as a model: its input and output tensors, and its other versions."""
     return {
         "name": interface.model_name,
-        "versions": [MODEL_VERSION],
+        "versions": [MODEL_VERSION, *versions],
         "platform": PLATFORM,
         "inputs": [
             {"name": name, "datatype": spec.dtype.value, "shape": [-1, *described(spec)]}

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import os
-import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -17,11 +16,10 @@ from partita_runtime.models.policy import policy_here
 from partita_runtime.serving.protocol.endpoint_messages import request_for, tensors_of
 from partita_runtime.serving.protocol.inference_client import AnswerError
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
+from partita_runtime.serving.transport.bounded_http import TooLongError, exchange, http_client
 
 logger = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20
-"""Most bytes of an answer."""
 _SHOWN_BYTES: Final = 300
 """Of an answer that is an error, in the log. Clients do not see it: it may say more than they may know."""
 _REFUSALS: Final = frozenset({429, 503})
@@ -63,13 +61,7 @@ class Endpoint:
         self._calls: dict[int, asyncio.Task[None]] = {}
         if problem := policy_here().endpoint_problem(source.url):
             raise EndpointError(f"module {module!r}: {problem}")
-        self._client = httpx.AsyncClient(
-            headers=self._headers(),
-            timeout=None,
-            trust_env=False,
-            verify=ssl.create_default_context(),
-            limits=httpx.Limits(max_connections=source.max_concurrent),
-        )
+        self._client = http_client(source.max_concurrent, self._headers())
 
     def call(self, sub_id: int) -> None:
         """Call the server, as soon as there is a place; the caller receives the result."""
@@ -138,29 +130,19 @@ class Endpoint:
         try:
             request = request_for(self._source, sample)
             url = self._source.url.rstrip("/") + request.path
-            status, headers, body = await self._post(url, request.payload.headers, request.payload.body)
+            sent = request.payload
+            status, headers, body = await exchange(self._client, "POST", url, sent.headers.items(), sent.body)
             if status in _REFUSALS:
                 raise self._failure(UnservedReason.OVERLOAD, f"its endpoint refused the call with status {status}")
             if not httpx.codes.is_success(status):
                 logger.warning("%s answers %d: %s", url, status, ascii(body[:_SHOWN_BYTES].decode(errors="replace")))
                 raise self._failure(UnservedReason.BROKEN, f"its endpoint answered with status {status}")
             return tensors_of(self._source, headers, body)
-        except AnswerError as error:
+        except (AnswerError, TooLongError) as error:
             raise self._failure(UnservedReason.BROKEN, f"the answer of its endpoint cannot be used: {error}") from None
         except httpx.HTTPError as error:
             logger.warning("%s cannot be reached: %s", self._source.url, str(error) or type(error).__name__)
             raise self._failure(UnservedReason.UNAVAILABLE, "its endpoint cannot be reached") from None
-
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body. Raises AnswerError for too long an answer, and the errors of httpx."""
-        asked = {**headers, "Accept-Encoding": "identity"}
-        async with self._client.stream("POST", url, headers=asked, content=body) as answer:
-            received = bytearray()
-            async for part in answer.aiter_raw():
-                received += part
-                if len(received) > MOST_BYTES:
-                    raise AnswerError(f"it has more than {MOST_BYTES:,} bytes")
-            return answer.status_code, answer.headers, bytes(received)
 
     def _failure(self, reason: UnservedReason, message: str) -> UnservedError:
         return UnservedError(reason, f"module {self._module!r} failed: {message}")

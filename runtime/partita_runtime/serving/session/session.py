@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+
+import httpx
 
 from partita_runtime.serving.authentication.authenticator import Authenticator
 from partita_runtime.serving.central.coordinator_link import CoordinatorFinder
 from partita_runtime.serving.central.remote_scheduler import RemoteScheduler
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.deploy.epochs import Epoch
+from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import CoreInProcess, MakeScheduler, now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.body_memory import BodyMemory
@@ -22,6 +25,7 @@ from partita_runtime.serving.session.measurement import FrontendAddresses, Sessi
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.waiting_room import Place, Waiter, WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals
+from partita_runtime.serving.transport.bounded_http import http_client
 from partita_runtime.serving.transport.transport import TCP, Transport
 
 if TYPE_CHECKING:
@@ -32,6 +36,11 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 FIRST_SECONDS: Final = 0.02
 """How often to check whether the first plan can serve, and whether held requests can be let in."""
+
+CONNECT_SECONDS: Final = 2.0
+"""How long the session of another version may take to accept a connection."""
+MOST_FORWARDED: Final = 1024
+"""Most requests that other versions answer at a time."""
 
 
 class ReplicaDirectory(Protocol):
@@ -62,6 +71,8 @@ class Session:
         """Memory of the request bodies that are being read, by all servers of the session."""
         self.clients = Authenticator()
         """Whose requests are answered."""
+        self.versions: tuple[VersionRoute, ...] = ()
+        """Other versions of the session, which answer some requests."""
         self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)
         self.meter = Meter()
         """Counts the requests of this frontend."""
@@ -89,10 +100,18 @@ class Session:
             loops = (self._find_replicas_forever(), self._tick_forever(), self._admit_held_forever())
             self._running = [self._first_plan, *(asyncio.create_task(loop) for loop in loops)]
 
+    @cached_property
+    def versions_client(self) -> httpx.AsyncClient:
+        """Sends requests to the sessions that are other versions; made when there is one to send."""
+        patience = httpx.Timeout(None, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+        return http_client(MOST_FORWARDED, timeout=patience)
+
     def close(self) -> None:
         """Disconnect from all replicas and end all processes."""
         for task in self._running:
             task.cancel()
+        if "versions_client" in self.__dict__:
+            asyncio.get_running_loop().create_task(self.versions_client.aclose())
         self._epochs.close()
         self._measurement.close()
         self.images.close()
@@ -138,10 +157,11 @@ class Session:
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; the current epoch serves until then.
 
-        Its clients are those of all requests from now on.
+        Its clients and its other versions are those of all requests from now on.
         """
         self.clients.allow(epoch.clients)
-        self._epochs.move_to(epoch.model_copy(update={"clients": None}))
+        self.versions = epoch.versions
+        self._epochs.move_to(epoch.model_copy(update={"clients": None, "versions": ()}))
 
     def signals(self) -> SessionSignals:
         """The measurements of all frontends over the session's autoscaling window.

@@ -123,6 +123,8 @@ class Meter:
     """Requests of clients other than inference, by operation."""
     size_classes: Counter[str] = field(default_factory=Counter)
     """Samples for models with size classes, by class."""
+    versions: Counter[str] = field(default_factory=Counter)
+    """Requests for other versions of the session, by VERSION/RESULT."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
@@ -134,6 +136,7 @@ class Meter:
             "left_out": self.left_out,
             "information": self.information,
             "size_classes": self.size_classes,
+            "versions": self.versions,
         }
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:

@@ -15,6 +15,7 @@ from tests.security.clients.hostile_server import Answering, complete, endless, 
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 from partita_runtime.serving.protocol.inference_client import decode_answer, encode_request
 from partita_runtime.serving.session import endpoints
+from partita_runtime.serving.transport import bounded_http
 
 REMOTE = application("network").model(
     "network", input=(3, 16, 16), outputs=((10,),), entrypoint="tests.runtime.serving.models:convolutional"
@@ -121,7 +122,7 @@ async def test_a_server_with_openais_api_gets_a_text(protocol: str, found: objec
 async def test_an_answer_that_cannot_be_used_fails_the_request(
     monkeypatch: pytest.MonkeyPatch, answering: Answering, want_status: int, want_words: str
 ) -> None:
-    monkeypatch.setattr(endpoints, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(bounded_http, "MOST_BYTES", 1_000_000)
     async with server(answering) as (url, requests), caller(calling(url, outputs=["scores"])) as running:
         status, text = await asked(running, **SAMPLE)
         assert (status, want_words in text, "secret" in text) == (want_status, True, False), text

@@ -1,0 +1,139 @@
+"""Versions of a session beside each other: other sessions that answer some of its requests."""
+
+import re
+from decimal import Decimal
+from operator import not_
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+
+from partita_api.fields.quantity import Percent
+from partita_api.meta import MAX_SESSION_NAME, NAME_PATTERN, Rule, SpecModel, StatusModel
+
+OWN_VERSION: Final = "1"
+"""The version that a session is itself."""
+MAX_VERSIONS: Final = 8
+_SPOKEN_FOR: Final = (
+    r"^(authorization|ce-.*|connection|content-.*|cookie|expect|host|inference-header-content-length|keep-alive|"
+    r"partita-.*|te|traceparent|tracestate|trailer|transfer-encoding|upgrade|x-forwarded-.*)$"
+)
+"""Headers with a meaning of their own, in lower case."""
+
+
+class VersionHeader(SpecModel):
+    """A header of HTTP by which clients choose a version."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "header.name must not be a header with a meaning of its own; choose another one, such as x-variant",
+            lambda header: re.match(_SPOKEN_FOR, header.name.lower()) is None,
+            f"!self.name.lowerAscii().matches('{_SPOKEN_FOR}')",
+        ),
+    )
+
+    name: str = Field(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$",
+        description="Name of the header, such as x-variant.",
+    )
+    value: str = Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]([ -~]*[!-~])?$",
+        description="Value that the header must have, exactly.",
+    )
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What makes it differ from other headers: names have no case."""
+        return self.name.lower(), self.value
+
+
+class Version(SpecModel):
+    """One version: a session of the same namespace."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            'version "1" is the session itself; give the other version another name',
+            lambda version: version.name != OWN_VERSION,
+            f"self.name != '{OWN_VERSION}'",
+        ),
+    )
+
+    name: str = Field(
+        min_length=1,
+        max_length=32,
+        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+        description='Name of the version, as in v2/models/SESSION/versions/NAME. "1" is the session itself.',
+    )
+    session: str = Field(
+        min_length=1,
+        max_length=MAX_SESSION_NAME,
+        pattern=NAME_PATTERN,
+        description="The InferenceSession of the same namespace that is this version. It needs the same engine.",
+    )
+    share: Percent = Field(
+        default=Percent("0%"),
+        json_schema_extra={"maxLength": 9},
+        description='Share of the requests that choose no version, such as "10%". The rest stays with the session '
+        "itself. A version that is not ready gets none.",
+    )
+    header: VersionHeader | None = Field(
+        default=None, description="Requests with this header go to the version. Default: none do."
+    )
+
+
+def _shares_fit(spec: Any) -> bool:
+    return sum(Decimal(version.share.removesuffix("%")) for version in spec.versions) <= 100
+
+
+def _headers_differ(spec: Any) -> bool:
+    headers = [version.header.identity for version in spec.versions if version.header is not None]
+    return len(set(headers)) == len(headers)
+
+
+def _names_differ(spec: Any) -> bool:
+    names = [version.name for version in spec.versions]
+    return len(set(names)) == len(names)
+
+
+_WITHOUT: Final = "!has(self.versions) || "
+VERSION_RULES: Final = (
+    Rule("versions need different names", _names_differ, None),
+    Rule(
+        "the shares of versions must not be more than 100% together",
+        _shares_fit,
+        # Shares have four decimals, and sums of doubles are not exact.
+        f"{_WITHOUT}self.versions.map(v, has(v.share) ? double(v.share.replace('%', '')) : 0.0).sum() <= 100.00001",
+    ),
+    Rule(
+        "two versions must not have the same header",
+        _headers_differ,
+        f"{_WITHOUT}self.versions.all(v, !has(v.header) || self.versions.exists_one(w, has(w.header) && "
+        "w.header.name.lowerAscii() == v.header.name.lowerAscii() && w.header.value == v.header.value))",
+    ),
+)
+"""Rules of the whole spec."""
+
+Versions = Annotated[
+    tuple[Version, ...],
+    Field(
+        max_length=MAX_VERSIONS,
+        exclude_if=not_,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        description="Other sessions of the namespace that answer some of this session's requests by HTTP: those that "
+        "name a version in their path or by a header, and a share of the others. Changes count at once, without "
+        "another plan.",
+    ),
+]
+
+
+class VersionStatus(StatusModel):
+    """One version as it is now."""
+
+    name: str = Field(description="Name of the version.")
+    session: str = Field(description="The session that it is.")
+    ready: bool = Field(description="Whether it gets its share of the requests.")
+    share: str = Field(description="Share of the requests that choose no version, as it is now.")
+    message: str = Field(default="", max_length=256, description="Why it is not ready.")

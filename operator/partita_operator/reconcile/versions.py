@@ -1,0 +1,145 @@
+"""The other versions of a session: where their requests go now, and the condition VersionsReady."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.conditions import ConditionType, is_true
+from partita_api.fields.quantity import Percent
+from partita_api.inferencesession import EngineType, InferenceSession
+from partita_api.session.versions import Version, VersionStatus
+from partita_operator.reconcile.findings import Finding, condition, listed
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.world import SessionWorld
+from partita_runtime.serving.deploy.names import route_prefix
+from partita_runtime.serving.deploy.version_routes import VersionRoute
+
+_NO_SHARE: Final = Percent("0%")
+_GIVEN_UP_AFTER_SLOS: Final = 4
+"""A frontend gives a request up after this many times its SLO."""
+_TRANSFER_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class SessionVersions:
+    """The versions of a session now."""
+
+    routes: tuple[VersionRoute, ...] = ()
+    statuses: tuple[VersionStatus, ...] = ()
+    finding: Finding | None = None
+    """The condition VersionsReady; None for a session that never had versions."""
+
+    @property
+    def shares(self) -> str | None:
+        """The shares of the versions in one text, such as `2=10% 3=0%`; None without versions."""
+        return " ".join(f"{version.name}={version.share}" for version in self.statuses) or None
+
+
+@dataclass(frozen=True)
+class _VersionObstacle:
+    """Why a version does not get its share."""
+
+    problem: str
+    """It follows the version's name."""
+    reason: Reason
+    blocks: bool = True
+    """Whether nothing at all is sent to it."""
+
+
+def session_versions(world: SessionWorld) -> SessionVersions:
+    """Where the requests for other versions of the session go."""
+    versions = world.session.spec.versions
+    if not versions:
+        before = condition(world.session.status.conditions, ConditionType.VERSIONS_READY)
+        return SessionVersions(finding=_no_versions() if before is not None else None)
+    obstacles = {version.name: _obstacle(world, version) for version in versions}
+    return SessionVersions(
+        routes=tuple(_route(world, version, obstacles[version.name]) for version in versions),
+        statuses=tuple(_status(version, obstacles[version.name]) for version in versions),
+        finding=_finding(versions, {name: found for name, found in obstacles.items() if found is not None}),
+    )
+
+
+def _obstacle(world: SessionWorld, version: Version) -> _VersionObstacle | None:
+    session, other = world.session, _session_of(world, version)
+    if other is None:
+        return _VersionObstacle("does not exist", Reason.VERSION_MISSING)
+    if other.key == session.key:
+        return _VersionObstacle("is this session itself", Reason.VERSION_MISSING)
+    if other.metadata.deletion_timestamp is not None:
+        return _VersionObstacle("is being deleted", Reason.VERSION_MISSING)
+    if _engine(world, other) != _engine(world, session):
+        return _VersionObstacle("has another engine", Reason.VERSION_ELSEWHERE)
+    if world.serving is None or world.serving.url is None:
+        return _VersionObstacle("cannot be reached before this session has a frontend", Reason.VERSION_NOT_READY)
+    if not is_true(other.status.conditions, ConditionType.READY):
+        return _VersionObstacle("is not ready", Reason.VERSION_NOT_READY, blocks=False)
+    return None
+
+
+def _session_of(world: SessionWorld, version: Version) -> InferenceSession | None:
+    return world.cluster.sessions.get(f"{world.session.namespace}/{version.session}")
+
+
+def _engine(world: SessionWorld, session: InferenceSession) -> tuple[EngineType, str | None]:
+    return session.spec.engine.type_or(world.settings.default_engine), session.spec.engine.cluster
+
+
+def _route(world: SessionWorld, version: Version, obstacle: _VersionObstacle | None) -> VersionRoute:
+    other = _session_of(world, version)
+    return VersionRoute(
+        name=version.name,
+        session=version.session,
+        url="" if other is None or (obstacle is not None and obstacle.blocks) else _url(world, other),
+        problem=obstacle.problem if obstacle is not None else "",
+        share=version.share.fraction,
+        header=version.header,
+        answer_seconds=_answer_seconds(other) if other is not None else 0.0,
+    )
+
+
+def _url(world: SessionWorld, other: InferenceSession) -> str:
+    """Where Serve's proxy of the common engine has the other session."""
+    assert world.serving is not None and world.serving.url is not None  # noqa: PT018 - `_obstacle` checks it
+    return world.serving.url.removesuffix(route_prefix(world.session.key)) + route_prefix(other.key)
+
+
+def _answer_seconds(other: InferenceSession) -> float:
+    """How long its frontends work on a request, or hold it, at most."""
+    zero = other.spec.autoscaling.scale_to_zero
+    held = 0 if zero is None else zero.hold_seconds
+    return _GIVEN_UP_AFTER_SLOS * other.spec.slo.latency_ms / 1000 + held + _TRANSFER_SECONDS
+
+
+def _status(version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:
+    return VersionStatus(
+        name=version.name,
+        session=version.session,
+        ready=obstacle is None,
+        share=version.share if obstacle is None else _NO_SHARE,
+        message="" if obstacle is None else f"Session {version.session} {obstacle.problem}.",
+    )
+
+
+def _finding(versions: tuple[Version, ...], obstacles: dict[str, _VersionObstacle]) -> Finding:
+    if not obstacles:
+        shares = listed([f"{version.share} of the requests go to version {version.name}" for version in versions])
+        return Finding(ConditionType.VERSIONS_READY, True, Reason.VERSIONS_READY, f"{shares}.")
+    problems = listed(
+        [
+            f"Session {v.session} of version {v.name} {obstacles[v.name].problem}"
+            for v in versions
+            if v.name in obstacles
+        ],
+        ". ",
+    )
+    message = (
+        f"{problems}. Shares of these versions stay with this session, and requests that choose one of them fail. "
+        "Correct spec.versions or the other session."
+    )
+    first = next(obstacles[version.name] for version in versions if version.name in obstacles)
+    return Finding(ConditionType.VERSIONS_READY, False, first.reason, message)
+
+
+def _no_versions() -> Finding:
+    message = "The session has no spec.versions: it answers all its requests itself."
+    return Finding(ConditionType.VERSIONS_READY, True, Reason.NO_VERSIONS, message)

@@ -1,0 +1,144 @@
+"""Sends requests on to the session that is a version of this one, and its answers back."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import httpx
+
+from partita_runtime.serving.authentication.authenticator import CREDENTIALS
+from partita_runtime.serving.deploy.version_routes import ANSWERED_BY, FORWARDED, VersionRoute
+from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
+from partita_runtime.serving.ingress.versions.choice import ChosenVersion, choice
+from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE
+from partita_runtime.serving.protocol.inference import MODEL_VERSION, RETRY_AFTER_SECONDS, Body, RequestError, digits
+from partita_runtime.serving.protocol.oip import HEADER_LENGTH
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.transport.bounded_http import HttpReply, TooLongError, exchange
+
+logger = logging.getLogger(__name__)
+
+_EVENT: Final = "ce-"
+_SENT: Final = frozenset({"content-type", HEADER_LENGTH, "traceparent", "tracestate"})
+"""Headers that are sent on, besides credentials and the attributes of a CloudEvent."""
+_RETURNED: Final = frozenset({"content-type", HEADER_LENGTH, "retry-after", "www-authenticate"})
+_TYPES_OF_FRONTENDS: Final = frozenset({"application/json", "application/octet-stream", STRUCTURED_TYPE})
+"""Content types of a frontend's answers. What is in front of it, such as Serve's proxy, answers with text."""
+_FALL_BACK: Final = frozenset({401, 503})
+"""The version does not accept the client, or has no room. A client that has chosen no version need not notice."""
+_PATHS: Final[Mapping[Operation, str]] = {
+    Operation.INFER: "/v2/models/{}/infer",
+    Operation.PREDICT: "/v1/models/{}:predict",
+    Operation.MODEL: "/v2/models/{}",
+    Operation.MODEL_READY: "/v2/models/{}/ready",
+    Operation.CONFIGURATION: "/v2/models/{}/config",
+    Operation.STATISTICS: "/v2/models/{}/stats",
+}
+_BEGINNINGS: Final[Mapping[Operation, str]] = {
+    Operation.INFER: '{{"model_name":"{name}","model_version":"{version}"',
+    Operation.MODEL: '{{"name":"{name}","versions":["{version}"]',
+    Operation.CONFIGURATION: '{{"name":"{name}"',
+    Operation.STATISTICS: '{{"model_stats":[{{"name":"{name}","version":"{version}"',
+}
+"""How a frontend's answer begins, by the name of the model and its version."""
+
+
+class _VersionAwayError(Exception):
+    """A version has not answered; the message follows its name."""
+
+
+class VersionForwarder:
+    """The other versions of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._name = session.key.partition("/")[2]
+
+    def choice(
+        self, head: HttpHead, operation: Operation, model: str | None, version: str | None
+    ) -> ChosenVersion | None:
+        """The other version that answers a request; None if this session does."""
+        routes = self._session.versions
+        if not routes or model not in (None, self._name):
+            return None
+        return choice(routes, operation, version, head.headers, random.random())
+
+    async def reply(self, head: HttpHead, operation: Operation, body: Body, chosen: ChosenVersion) -> HttpReply | None:
+        """The version's answer; None if this session has to answer in its place.
+
+        Raises RequestError (503) if the client has chosen a version that does not answer, and BodyMemoryError if too
+        many bytes wait for answers.
+        """
+        route = chosen.route
+        try:
+            reply = await self._reply(head, operation, body, route)
+        except _VersionAwayError as error:
+            logger.warning("session %s: %s %s", self._session.key, route.label, error)
+            self._count(route, "failed" if chosen.explicit else "fallback")
+            if not chosen.explicit:
+                return None
+            raise RequestError(503, f"{route.label} {error}", RETRY_AFTER_SECONDS) from None
+        if reply.status in _FALL_BACK and not chosen.explicit:
+            self._count(route, "fallback")
+            return None
+        self._count(route, "answered")
+        return _renamed(reply, operation, route, self._name)
+
+    async def _reply(self, head: HttpHead, operation: Operation, body: Body, route: VersionRoute) -> HttpReply:
+        """Raises _VersionAwayError and BodyMemoryError."""
+        if not route.url:
+            raise _VersionAwayError(route.problem)
+        method = "GET" if head.method == "HEAD" else head.method
+        url = route.url + _PATHS[operation].format(route.session)
+        headers = [*_sent(head), (FORWARDED, self._session.key)]
+        with self._session.bodies.reading() as waiting:
+            waiting.grew(len(body))
+            try:
+                async with asyncio.timeout(route.answer_seconds):
+                    reply = await exchange(self._session.versions_client, method, url, headers, bytes(body))
+            except TimeoutError:
+                raise _VersionAwayError(f"has not answered within {route.answer_seconds:g} s") from None
+            except httpx.HTTPError:
+                raise _VersionAwayError("cannot be reached") from None
+            except TooLongError as error:
+                raise _VersionAwayError(f"gives an answer that cannot be used: {error}") from None
+        if not _is_of_frontend(reply):
+            raise _VersionAwayError(f"has no frontend: the answer is a text with status {reply.status}")
+        return reply
+
+    def _count(self, route: VersionRoute, result: str) -> None:
+        self._session.meter.versions[f"{route.name}/{result}"] += 1
+
+
+def _sent(head: HttpHead) -> Iterator[tuple[str, str]]:
+    for name, value in head.headers.items():
+        if name in _SENT or name.startswith(_EVENT):
+            yield name, value
+    for value in head.credentials:
+        yield CREDENTIALS, value
+
+
+def _is_of_frontend(reply: HttpReply) -> bool:
+    content_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return content_type in _TYPES_OF_FRONTENDS and (200 <= reply.status < 300 or reply.status >= 400)
+
+
+def _renamed(reply: HttpReply, operation: Operation, route: VersionRoute, model: str) -> HttpReply:
+    """The answer for clients: it names the model and the version that they know."""
+    headers = {
+        name: value
+        for name, value in reply.headers.items()
+        if value.isascii() and (name in _RETURNED or name.startswith(_EVENT))
+    }
+    headers[ANSWERED_BY] = route.name
+    pattern = _BEGINNINGS.get(operation, "")
+    theirs = pattern.format(name=route.session, version=MODEL_VERSION).encode()
+    if not theirs or not reply.body.startswith(theirs):
+        return reply._replace(headers=headers)
+    ours = pattern.format(name=model, version=route.name).encode()
+    length = digits(headers.get(HEADER_LENGTH, ""))
+    if length is not None:
+        headers[HEADER_LENGTH] = str(length + len(ours) - len(theirs))
+    return HttpReply(reply.status, headers, ours + reply.body[len(theirs) :])

@@ -1,0 +1,171 @@
+"""Sessions as versions of another one: what its frontends are told, and what its status and conditions say."""
+
+from typing import Any
+
+import pytest
+from tests.builders import SessionBuilder, pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster
+
+from partita_api.fields.approval import Approval
+from partita_api.inferencesession import Engine, EngineType
+from partita_api.session.autoscaling import Autoscaling, ScaleToZero
+from partita_api.session.versions import Version
+from partita_operator.reconcile.admission import judge_session
+from partita_operator.settings.model import OperatorSettings
+from partita_runtime.serving.deploy.version_routes import VersionRoute
+
+PLAIN = session("traffic").model("detector")
+SECOND = session("traffic-v2").model("detector").slo(200)
+FAILING = session("traffic-v2").model("detector").slo(1)
+"""It has no plan."""
+
+
+def with_versions(*versions: dict[str, Any], builder: SessionBuilder = PLAIN) -> SessionBuilder:
+    return builder.with_spec(versions=tuple(Version.model_validate(version) for version in versions))
+
+
+CANARY = with_versions({"name": "2", "session": "traffic-v2", "share": "10%"})
+
+
+def settled(*sessions: SessionBuilder) -> SimulatedCluster:
+    made = SimulatedCluster()
+    made.add(pool("fast").build(), *(each.build() for each in sessions))
+    made.run(15)
+    return made
+
+
+def routes(made: SimulatedCluster) -> tuple[VersionRoute, ...]:
+    return made.engine.applied["default/traffic"].versions
+
+
+def ready(made: SimulatedCluster) -> tuple[str, str]:
+    return made.condition("traffic", "VersionsReady")
+
+
+def message(made: SimulatedCluster) -> str:
+    conditions = made.session("traffic").status.conditions
+    return next(c.message for c in conditions if c.type == "VersionsReady")
+
+
+def test_a_version_that_is_ready_gets_its_share() -> None:
+    made = settled(CANARY, SECOND)
+    (route,) = routes(made)
+    assert (route.url, route.problem, route.share) == ("http://engine/default/traffic-v2", "", 0.1)
+    assert (ready(made), message(made)) == (("True", "VersionsReady"), "10% of the requests go to version 2.")
+    status = made.session("traffic").status
+    assert [(v.name, v.session, v.ready, v.share) for v in status.versions] == [("2", "traffic-v2", True, "10%")]
+    assert status.version_shares == "2=10%"
+
+
+@pytest.mark.parametrize(
+    ("others", "want_url", "want_reason", "want_message"),
+    [
+        pytest.param([], "", "VersionMissing", "does not exist", id="missing"),
+        pytest.param(
+            [FAILING], "http://engine/default/traffic-v2", "VersionNotReady", "is not ready", id="without a plan"
+        ),
+        pytest.param(
+            [SECOND.with_spec(engine=Engine(type=EngineType.KUBERAY))],
+            "",
+            "VersionElsewhere",
+            "has another engine",
+            id="of another engine",
+        ),
+        pytest.param(
+            [SessionBuilder("traffic-v2", namespace="other").model("detector")],
+            "",
+            "VersionMissing",
+            "does not exist",
+            id="of another namespace",
+        ),
+    ],
+)
+def test_a_version_that_cannot_answer(
+    others: list[SessionBuilder], want_url: str, want_reason: str, want_message: str
+) -> None:
+    made = settled(CANARY, *others)
+    (route,) = routes(made)
+    assert (route.url, route.problem) == (want_url, want_message)
+    assert ready(made) == ("False", want_reason)
+    assert f"Session traffic-v2 of version 2 {want_message}. " in message(made)
+    (status,) = made.session("traffic").status.versions
+    assert (status.ready, status.share, status.message) == (False, "0%", f"Session traffic-v2 {want_message}.")
+    assert made.condition("traffic", "Ready")[0] == "True", "the session itself serves"
+
+
+def test_a_version_that_is_being_deleted() -> None:
+    made = settled(CANARY, SECOND)
+    made.engine.removals_needed = 5
+    made.delete("default/traffic-v2")
+    made.run(1)
+    assert (routes(made)[0].url, ready(made)) == ("", ("False", "VersionMissing"))
+
+
+def test_another_share_makes_no_plan() -> None:
+    made = settled(PLAIN, SECOND)
+    plans, searches = dict(made.plans), len(made.problems)
+    for share in ("10%", "50%", "0%"):
+        made.add(with_versions({"name": "2", "session": "traffic-v2", "share": share}).build())
+        made.run(1)
+        assert [route.share for route in routes(made)] == [float(share[:-1]) / 100]
+    assert (made.plans.keys(), len(made.problems)) == (plans.keys(), searches)
+
+
+def test_versions_do_not_wait_for_the_plan_that_comes_with_them() -> None:
+    made = settled(PLAIN, SECOND)
+    before = made.engine.applied["default/traffic"].plan.metadata.name
+    made.add(with_versions(*({"name": "2", "session": "traffic-v2"},), builder=MANUAL).build())
+    made.run(15)
+    assert made.engine.applied["default/traffic"].plan.metadata.name == before
+    assert [route.name for route in routes(made)] == ["2"]
+
+
+MANUAL = PLAIN.planner(approval=Approval.MANUAL).rate(400)
+
+
+def test_versions_that_were_removed() -> None:
+    made = settled(CANARY, SECOND)
+    made.add(PLAIN.build())
+    made.run(2)
+    assert (routes(made), ready(made)) == ((), ("True", "NoVersions"))
+    assert (made.session("traffic").status.versions, made.session("traffic").status.version_shares) == ((), None)
+
+
+def test_sessions_without_versions_do_not_have_the_condition() -> None:
+    made = settled(PLAIN, SECOND)
+    assert (routes(made), [c for c in made.session("traffic").status.conditions if c.type == "VersionsReady"]) == (
+        (),
+        [],
+    )
+    assert "versions" not in made.session("traffic").spec.model_dump_json()
+
+
+def test_frontends_wait_for_as_long_as_the_version_works_on_a_request() -> None:
+    held = SECOND.with_spec(autoscaling=Autoscaling(scale_to_zero=ScaleToZero(after_seconds=60, hold_seconds=30)))
+    assert [routes(settled(CANARY, other))[0].answer_seconds for other in (SECOND, held)] == [5.8, 35.8]
+
+
+def test_a_session_is_no_version_of_itself() -> None:
+    itself = with_versions({"name": "2", "session": "traffic"})
+    made = settled(itself)
+    assert made.condition("traffic", "Ready") == ("False", "InvalidSpec")
+    verdict = judge_session(itself.build(), "", made.cluster(), OperatorSettings())
+    assert verdict.refusal == (
+        "InvalidSpec: spec.versions names the session itself as version 2. Name another session."
+    )
+
+
+def test_a_session_that_serves_sends_nothing_to_itself() -> None:
+    """An edit that makes the spec invalid keeps the plan that serves, and counts for versions at once."""
+    made = settled(PLAIN)
+    made.add(with_versions({"name": "2", "session": "traffic", "share": "100%"}).build())
+    made.run(3)
+    (route,) = routes(made)
+    assert (route.url, route.problem) == ("", "is this session itself")
+
+
+def test_sessions_may_name_each_other() -> None:
+    """Requests are sent on once: `tests/security/clients/test_versions.py`."""
+    back = with_versions({"name": "2", "session": "traffic", "share": "100%"}, builder=SECOND)
+    made = settled(with_versions({"name": "2", "session": "traffic-v2", "share": "100%"}), back)
+    assert [made.condition(name, "VersionsReady")[0] for name in ("traffic", "traffic-v2")] == ["True", "True"]
