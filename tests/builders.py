@@ -19,8 +19,9 @@ from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.pool.elastic import Elastic
 from partita_api.profile import BlockMemory, Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.edge import Edge
 from partita_api.session.endpoint import EndpointSource
-from partita_api.session.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
+from partita_api.session.module import FunctionSource, ModelSource, Module, TensorSpec
 from partita_planner.problem import PlanningProblem, Pool
 
 INPUT = TensorSpec(shape=(3, 32, 32))
@@ -206,10 +207,19 @@ class SessionBuilder:
         modules = [m.model_copy(update={"optional": m.name in names}) for m in self.build().spec.modules]
         return self.with_spec(modules=tuple(modules))
 
-    def edge(self, upstream: str, downstream: str, mean: str = "1", most: int | None = None) -> Self:
+    def edge(
+        self,
+        upstream: str,
+        downstream: str,
+        mean: str = "1",
+        most: int | None = None,
+        when: str | None = None,
+        share: str | None = None,
+    ) -> Self:
         """An edge that fans out by `mean`, and by at most `most`: 1 unless the mean is above 1, then 64."""
-        most = most or (64 if float(mean) > 1 else 1)
-        made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": mean, "max": most}})
+        fan_out = {"mean": mean, "max": most or (64 if float(mean) > 1 else 1)}
+        condition = {"when": when, "share": share}
+        made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": fan_out, **condition})
         return replace(self, edges=(*self.edges, made))
 
     def chain(self, *models: str) -> Self:

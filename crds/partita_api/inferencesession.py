@@ -13,14 +13,16 @@ from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecMo
 from partita_api.pod.template import PodTemplate
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.clients import Clients
+from partita_api.session.edge import Edge
 from partita_api.session.execution import Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.frontend import Frontend
-from partita_api.session.module import MAX_NAME, Edge, Module, ModuleName
+from partita_api.session.module import MAX_NAME, Module, ModuleName
 from partita_api.session.output_maps import MAP_RULES
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.session.sizes import size_class_rules
 from partita_api.session.versions import MAX_VERSIONS, VERSION_RULES, Versions, VersionStatus
+from partita_api.session.when import WHEN_RULES
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -248,6 +250,7 @@ class InferenceSessionSpec(SpecModel):
             "self.modules.exists(m, has(m.model))",
         ),
         *MAP_RULES,
+        *WHEN_RULES,
         NEEDS_GRPC,
         *size_class_rules(MAX_MODULES, MAX_NAME),
         *VERSION_RULES,

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.session.module import Edge
+from partita_api.session.edge import Edge
 from partita_api.session.size_classes import SizeClass, size_classes
 
 Time = int | Fraction

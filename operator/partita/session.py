@@ -145,13 +145,22 @@ class Session:
         source = _set(url=url, model=model, **{to_camel(field): value for field, value in endpoint.items()})
         return self._add(name, after, fan_out, endpoint=source, input=input)
 
-    def connect(self, source: str, target: str, fan_out: Mapping[str, Any] | None = None) -> Self:
+    def connect(
+        self,
+        source: str,
+        target: str,
+        fan_out: Mapping[str, Any] | None = None,
+        *,
+        when: str | None = None,
+        share: str | None = None,
+    ) -> Self:
         """Send the answers of one module to another one.
 
-        `fan_out` is how many calls one answer makes, on average and at most: `{"mean": 1.5, "max": 4}`.
+        `fan_out` is how many calls one answer makes, on average and at most: `{"mean": 1.5, "max": 4}`. With `when`,
+        only answers go there for which it is true, a share of about `share`: `"outputs.label[0] == 2"`, `"20%"`.
         """
         kept = [edge for edge in self._edges if (edge["from"], edge["to"]) != (source, target)]
-        edge = {"from": source, "to": target, **_set(fanOut=fan_out)}
+        edge = {"from": source, "to": target, **_set(fanOut=fan_out, when=when, share=share)}
         self._manifest["spec"]["edges"] = [*kept, edge]
         return self
 

@@ -11,7 +11,8 @@ from partita_api.gpupool import GPUPoolSpec
 from partita_api.inferencesession import InferenceSessionSpec, Rate, Slo
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
-from partita_api.session.module import Edge, ModelSource, Module, TensorSpec
+from partita_api.session.edge import Edge
+from partita_api.session.module import ModelSource, Module, TensorSpec
 
 LONGEST_SLO_MS: Final = 600_000
 """The longest SLO that a session may declare."""

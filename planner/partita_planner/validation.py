@@ -278,7 +278,7 @@ class _Check:
 
         def calls(name: str) -> float:
             inward = [e for e in edges if e.target == name]
-            return calls(inward[0].source) * float(inward[0].fan_out.mean) if len(inward) == 1 else 1.0
+            return calls(inward[0].source) * inward[0].mean if len(inward) == 1 else 1.0
 
         return {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
 

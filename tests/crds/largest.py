@@ -23,6 +23,8 @@ TAKERS: Final = (
     {"model": MODEL, "input": INPUT, "image": IMAGE},
     {"function": {"entrypoint": MODEL["entrypoint"], "kwargs": MODEL["kwargs"]}, "inputs": INPUTS},
 )
+FAN_OUT: Final = {"mean": QUANTITY, "max": 256}
+CONDITION: Final = {"when": f"{'outputs.label[0] == 2':512}", "share": "12.3456%"}
 WINDOW: Final = {
     "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
     "start": "22:30",
@@ -40,6 +42,11 @@ SELECTOR: Final = {
 }
 
 
+def _condition_of(module: str) -> Json:
+    """What an edge from this module has in addition: functions have no conditions."""
+    return CONDITION if int(module) % 2 == 0 else {}
+
+
 def largest_session() -> Json:
     """All lists and maps that rules read are full, all texts as long as they may be."""
     # The last modules come first, so that a search for a module by its name takes long.
@@ -50,7 +57,7 @@ def largest_session() -> Json:
         {
             **SESSION["spec"],
             "modules": [{"name": name, **TAKERS[number % 2]} for number, name in enumerate(NAMES)],
-            "edges": [{"from": one, "to": other, "fanOut": {"mean": QUANTITY, "max": 256}} for one, other in ends],
+            "edges": [{"from": one, "to": other, **_condition_of(one), "fanOut": FAN_OUT} for one, other in ends],
             "pools": NAMES,
             "poolSelector": SELECTOR,
             "batching": {"modules": dict.fromkeys(NAMES, "Eager")},

@@ -121,7 +121,9 @@ def test_a_size_class_is_profiled_like_a_module_of_its_size() -> None:
     assert small.input == fixed.input.model_copy(update={"shape": (3, 32, 8)})
 
 
-def test_documents_without_variable_sizes_are_what_they_were() -> None:
+def test_documents_without_variable_sizes_and_conditions_are_what_they_were() -> None:
     """Content keys of profiles and plans are digests of such documents."""
-    (module,) = session("s").model("read").build().spec.modules
+    spec = session("s").model("read").function("f").edge("read", "f").build().spec
+    module = spec.modules[0]
+    assert not {"when", "share"} & spec.edges[0].model_dump().keys()
     assert not {"sizes", "variable_dimension", "padding"} & {*module.model_dump(), *module.model_dump()["input"]}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from partita_api.session.module import DType, Edge, Inputs, NamedInput, TensorSpec
+from partita_api.session.edge import Edge
+from partita_api.session.module import DType, Inputs, NamedInput, TensorSpec
 from partita_api.session.output_maps import UnknownOutputError, chosen_outputs, map_problems
 
 HIDDEN, MASK = NamedInput(name="hidden", shape=(8, 4)), NamedInput(name="mask", shape=(8,), dtype=DType.INT64)

@@ -233,6 +233,14 @@ REFUSED = [
         "In and NotIn need values",
         id="In without values",
     ),
+    pytest.param(SESSION, "spec.edges.0.share", "20%", "share is of the answers for which when", id="share of all"),
+    pytest.param(
+        SESSION,
+        "spec.edges",
+        [{"from": "crop", "to": "detector", "when": "outputs.found[0] > 0"}],
+        "when reads the outputs of a model or an endpoint",
+        id="a condition on a function",
+    ),
     pytest.param(SESSION, "spec.edges.0.to", "nowhere", "modules of this session", id="edge to nowhere"),
     pytest.param(SESSION, "spec.edges.0.to", "detector", "to itself", id="edge to itself"),
     pytest.param(

@@ -12,6 +12,7 @@ from tests.operator.kubectl import session
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import parse_manifests
+from partita_api.session.edge import Edge
 from partita_api.session.module import Module
 
 SCHEMA: Final = json.loads((ROOT / "charts/partita/values.schema.json").read_text())
@@ -50,6 +51,9 @@ def test_parts_and_values_are_valid(block: Block) -> None:
             InferenceSession.model_validate(session("traffic", **spec))
         case {"model": model}:
             Module.model_validate({"name": "detector", "model": model, "input": {"shape": [3, 224, 224]}})
+        case [{"from": _}, *_]:
+            for edge in document:
+                Edge.model_validate(edge)
         case [*modules]:
             for module in modules:
                 model = (

@@ -1,4 +1,4 @@
-"""The modules of an application, models and CPU functions between them, and the edges of its DAG."""
+"""The modules of an application: models, CPU functions between them, and models on other servers."""
 
 from enum import StrEnum
 from operator import not_
@@ -416,34 +416,3 @@ class Module(SpecModel):
         if self.image is None or self.input is None or len(self.input.shape) != 3:
             return None
         return self.input.shape[self.image.channel_dimension]
-
-
-MAX_FAN_OUT: Final = 256
-
-
-class FanOut(SpecModel):
-    """How many sub-requests one upstream answer makes on an edge."""
-
-    mean: Quantity = Field(default=Quantity("1"), description='Average number, to plan rates with, such as "1.5".')
-    max: int = Field(
-        default=1, ge=1, le=MAX_FAN_OUT, description="Most sub-requests taken from one answer; more are left out."
-    )
-
-
-class Edge(SpecModel):
-    """The answer of one module goes to another."""
-
-    source: ModuleName = Field(alias="from", description="The upstream module.")
-    target: ModuleName = Field(alias="to", description="The downstream module.")
-    fan_out: FanOut = Field(default=FanOut(), description="How many sub-requests one answer creates.")
-    outputs: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(min_length=1, max_length=256)]] | None = (
-        Field(
-            default=None,
-            alias="map",
-            min_length=1,
-            max_length=8,
-            exclude_if=is_unset,
-            description="Between models or endpoints: the upstream output for each input of the downstream one, by its "
-            "name or number (from 0). An input without a name is called input. Default: the first output is the input.",
-        )
-    )

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from partita_api.meta import Rule
-from partita_api.session.module import Edge, Inputs, Module, TensorSpec, names_of, specs_of
+from partita_api.session.edge import Edge
+from partita_api.session.module import Inputs, Module, TensorSpec, names_of, specs_of
 
 ONLY_INPUT = "input"
 """In a map, the name of an input that has none."""
@@ -40,15 +41,28 @@ def map_problems(edge: Edge, takes: Inputs, names: Sequence[str], outputs: Seque
             )
 
 
-def _number(edge: Edge, output: str, names: Sequence[str], count: int) -> int:
+def output_number(output: str, names: Sequence[str], count: int) -> int | None:
+    """The number of a model's output, given by name or number; None if it has no such output.
+
+    names: the model's own names of its `count` outputs; empty if they are unknown.
+    """
     if output in names:
         return names.index(output)
     number = int(output) if output.isascii() and output.isdecimal() and len(output) < 4 else count
-    if number >= count:
-        known = ", ".join(name or str(number) for number, name in enumerate(names or [""] * count))
+    return number if number < count else None
+
+
+def in_words(names: Sequence[str], count: int) -> str:
+    """How maps and expressions call the outputs of a model."""
+    return ", ".join(name or str(number) for number, name in enumerate(names or [""] * count))
+
+
+def _number(edge: Edge, output: str, names: Sequence[str], count: int) -> int:
+    number = output_number(output, names, count)
+    if number is None:
         raise UnknownOutputError(
             f"the edge from {edge.source} to {edge.target} maps output {output}, which {edge.source} does not have: "
-            f"its outputs are {known}"
+            f"its outputs are {in_words(names, count)}"
         )
     return number
 

@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 from partita_api.profile import Profile
+from partita_api.session.edge import Edge
+from partita_api.session.module import Inputs
 from partita_api.session.output_maps import map_problems
+from partita_api.session.size_classes import size_classes
+from partita_api.session.when import when_problems
 from partita_planner.problem import PlanningProblem
 
 
@@ -19,13 +23,20 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
                 f"{label} has {profile.blocks} blocks and the profile on {other!r} has {blocks}, but both name the "
                 f"same partition of the model: profile the model again on both pools"
             )
-    takers = {module.name: module.takes for module in problem.spec.modules}
+    modules = {module.name: module for module in problem.spec.modules}
     for edge in problem.spec.edges:
-        takes = takers.get(edge.target)
-        if edge.outputs is None or takes is None:
-            continue
-        found = (map_problems(edge, takes, p.output_names, p.outputs) for p in _profiles_of(problem, edge.source))
-        yield from dict.fromkeys(chain.from_iterable(found))
+        takes = modules[edge.target].takes
+        for each in size_classes(modules[edge.source]):
+            found = (_edge_problems(edge, takes, profile) for profile in _profiles_of(problem, each.name))
+            yield from dict.fromkeys(chain.from_iterable(found))
+
+
+def _edge_problems(edge: Edge, takes: Inputs | None, profile: Profile) -> Iterator[str]:
+    """What is wrong with an edge from the model of a profile."""
+    if edge.outputs is not None and takes is not None:
+        yield from map_problems(edge, takes, profile.output_names, profile.outputs)
+    if edge.when is not None:
+        yield from when_problems(edge, profile.output_names, profile.outputs)
 
 
 def _profiles_of(problem: PlanningProblem, module: str) -> list[Profile]:

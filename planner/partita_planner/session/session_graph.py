@@ -22,13 +22,13 @@ def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
 def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
     """Calls per second of each module when `rate` requests per second arrive; of each size class, its share of them.
 
-    A module with one upstream module has the upstream rate times the edge's mean fan-out. Roots run once for each
-    request. So do joins: they wait for all modules upstream.
+    A module with one upstream module has the upstream rate times the edge's mean fan-out, and its share of the answers
+    if the edge has a condition. Roots run once for each request. So do joins: they wait for all modules upstream.
     """
     classes = {module.name: size_classes(module) for module in spec.modules}
     rates: dict[str, float] = {}
     for name in topological_order(spec):
-        inward = [rates[e.source] * float(e.fan_out.mean) for e in spec.edges if e.target == name]
+        inward = [rates[e.source] * e.mean for e in spec.edges if e.target == name]
         rates[name] = inward[0] if len(inward) == 1 else rate
     return {each.name: whole * each.share for name, whole in rates.items() for each in classes[name]}
 
@@ -54,6 +54,8 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
             )
         if float(edge.fan_out.mean) == 0:
             yield f"{label} has a mean fan-out of 0, so {edge.target!r} is never called: remove the edge, or set a mean"
+        if edge.share is not None and edge.share.fraction == 0:
+            yield f"{label} has a share of 0%, so {edge.target!r} is never called: remove the edge, or set a share"
         if float(edge.fan_out.mean) > edge.fan_out.max:
             yield (
                 f"{label} has a mean fan-out of {edge.fan_out.mean}, above its max of {edge.fan_out.max}: "

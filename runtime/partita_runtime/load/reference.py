@@ -48,8 +48,10 @@ class WholeModels:
             for each in size_classes(m)
         }
         """By name; of a model with size classes, by the names of these."""
-        mapped = {edge.source for edge in session.edges if edge.outputs is not None}
-        self._interface = Interface("", session, {}, {name: whole[name].output_names() for name in mapped})
+        asked = {edge.source for edge in session.edges if edge.outputs is not None or edge.when is not None}
+        self._interface = Interface(
+            "", session, {}, {name: whole[name].output_names() for name in asked & whole.keys()}
+        )
         self._functions = {
             m.name: (resolve_entrypoint(m.function.entrypoint), m.function.kwargs)
             for m in session.modules

@@ -38,7 +38,8 @@ class RequestOutcome:
     failed: SubRequest | None
     """The sub-request that failed, if any."""
     left_out: frozenset[str] = frozenset()
-    """Optional modules of which an answer is missing."""
+    """Modules of which an answer is missing: optional ones that failed, and those behind an edge with a condition that
+    have no answer."""
 
 
 Lineage = tuple[int, ...]
@@ -60,6 +61,8 @@ class _RequestState:
     """By module, in order of completion."""
     failed: SubRequest | None = None
     left_out: set[str] = field(default_factory=set)
+    withheld: set[tuple[int, str]] = field(default_factory=set)
+    """Answered sub-requests, each with a join that does not get the answer."""
 
 
 class _OpenSubRequest(NamedTuple):
@@ -76,6 +79,8 @@ class _GraphNode:
 
     is_function: bool
     is_optional: bool
+    is_conditional: bool
+    """Whether an edge to it has a condition."""
     upstreams: tuple[str, ...]
     targets: tuple[str, ...]
     fan_out: Mapping[str, int]
@@ -92,14 +97,16 @@ class RequestGraph:
 
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
-    once, when everything upstream is answered, even if there was nothing to answer. A request fails with its first
-    failed sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
+    once, when everything upstream is answered, even if there was nothing to answer. Answers that the condition of an
+    edge withholds from a module create nothing there, and no join waits for them. A request fails with its first failed
+    sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
     of the session: the size class that serves a sample changes nothing here.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
         self._nodes = _nodes(session)
         self._order = tuple(self._nodes)
+        self._conditional = tuple(name for name, node in self._nodes.items() if node.is_conditional)
         self._session = session
         self._downstream = _downstream(session, plan)
         self._least = _least(session, plan)
@@ -139,9 +146,10 @@ class RequestGraph:
     def completed(self, sub_id: int, children: Mapping[str, int] | None = None) -> list[SubRequest]:
         """A sub-request is answered; returns the sub-requests that become due.
 
-        `children` is the number of samples that the answer holds for each downstream model (0 by default); downstream
-        functions need no number. A sub-request that is unknown, or whose request failed, spawns nothing. Raises
-        ValueError if `children` names a module that is not a model directly after this one.
+        `children` is the number of samples that the answer holds for each downstream model (0 by default); of a
+        downstream function, 0 if it does not get the answer (1 by default). A sub-request that is unknown, or whose
+        request failed, spawns nothing. Raises ValueError if `children` names a module that is not directly after this
+        one.
         """
         if sub_id not in self._subs:
             return []
@@ -149,16 +157,19 @@ class RequestGraph:
         children = children or {}
         node = self._nodes[sub.module]
         for target in children:
-            if target not in node.fan_out:
-                raise ValueError(f"module {sub.module!r} has no edge to a model {target!r}")
+            if target not in node.targets:
+                raise ValueError(f"module {sub.module!r} has no edge to {target!r}")
         del self._subs[sub_id]
         request.live.discard(sub_id)
         request.answered.setdefault(sub.module, []).append((lineage, sub))
         spawned = []
         for target in node.targets:
+            most = node.fan_out.get(target, 1)
+            count = min(children.get(target, 0 if target in node.fan_out else 1), most)
             if not self._nodes[target].joins:
-                count = min(children.get(target, 0), node.fan_out[target]) if target in node.fan_out else 1
                 spawned += [self._spawn(request, target, (sub_id,), i, (*lineage, i)) for i in range(count)]
+            elif count == 0:
+                request.withheld.add((sub_id, target))
         return spawned + self._settled(request, sub.module)
 
     def is_optional(self, sub_id: int) -> bool:
@@ -222,7 +233,8 @@ class RequestGraph:
             for _, sub in sorted(request.answered.get(module, ()))
         ]
         answered = () if request.failed else tuple(results)
-        return RequestOutcome(request_id, request.deadline, answered, request.failed, frozenset(request.left_out))
+        left_out = request.left_out.union(name for name in self._conditional if name not in request.answered)
+        return RequestOutcome(request_id, request.deadline, answered, request.failed, frozenset(left_out))
 
     def __len__(self) -> int:
         """Requests in progress, or ended and not yet removed by `finished`."""
@@ -257,6 +269,7 @@ class RequestGraph:
                     sub.sub_id
                     for upstream in self._nodes[target].upstreams
                     for _, sub in sorted(request.answered.get(upstream, ()))
+                    if (sub.sub_id, target) not in request.withheld
                 ]
                 spawned.append(self._spawn(request, target, tuple(answers), 0, (0,)))
             elif not request.pending.get(target):
@@ -275,6 +288,7 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
         module.name: _GraphNode(
             is_function=module.name in functions,
             is_optional=module.optional,
+            is_conditional=any(edge.when is not None for edge in session.edges if edge.target == module.name),
             upstreams=tuple(edge.source for edge in session.edges if edge.target == module.name),
             targets=tuple(edge.target for edge in session.edges if edge.source == module.name),
             fan_out={
@@ -301,7 +315,8 @@ def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int
     }
     own = _reserved(session) | _of_modules(session, alone, min)
     needed = {module.name: own.get(module.name, 0) for module in session.modules if not module.optional}
-    return {name: own.get(name, 0) + after for name, after in longest_after(session, needed).items()}
+    certain = session.model_copy(update={"edges": tuple(edge for edge in session.edges if edge.when is None)})
+    return {name: own.get(name, 0) + after for name, after in longest_after(certain, needed).items()}
 
 
 def _of_modules(

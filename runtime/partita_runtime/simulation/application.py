@@ -25,6 +25,7 @@ class SimulatedApplication:
     """Requests of one session, each with one sample for every root module; functions take their full `maxMillis`.
 
     An answer spawns a binomially distributed number of sub-requests on an edge, with the mean and the max of the edge.
+    On an edge with a condition it does so with the probability that is the edge's share.
     Each one for a module with size classes is of a random class, by the shares of these.
     """
 
@@ -45,6 +46,7 @@ class SimulatedApplication:
         targets = {edge.target for edge in session.edges}
         self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
         self._fan_outs = _fan_outs(session)
+        self._shares = _shares(session)
         self._classes = {m.name: _SizeMix.of(m) for m in session.modules if m.sizes is not None}
         self._modules = {name: module for module, mix in self._classes.items() for name in mix.names}
         """The modules of size classes."""
@@ -117,6 +119,7 @@ class SimulatedApplication:
             target: int(self._generator.binomial(most, share))
             for target, (most, share) in self._fan_outs[module].items()
         }
+        children |= {target: 0 for target, share in self._shares[module].items() if self._generator.random() >= share}
         self._begin(self._graph.completed(sub_id, children))
         self._finish(request_id)
 
@@ -153,6 +156,18 @@ def _fan_outs(session: InferenceSessionSpec) -> dict[str, dict[str, tuple[int, f
             edge.target: (edge.fan_out.max, min(1.0, float(edge.fan_out.mean) / edge.fan_out.max))
             for edge in session.edges
             if edge.source == module.name and edge.target not in functions
+        }
+        for module in session.modules
+    }
+
+
+def _shares(session: InferenceSessionSpec) -> dict[str, dict[str, float]]:
+    """For each module, the targets of its edges with a condition, with the share of the answers that they take."""
+    return {
+        module.name: {
+            edge.target: 1.0 if edge.share is None else edge.share.fraction
+            for edge in session.edges
+            if edge.source == module.name and edge.when is not None
         }
         for module in session.modules
     }

@@ -21,7 +21,13 @@ from partita_devtools.machine.certificates import create_authority, issue_server
 from partita_operator.handlers.metrics import PLANNED, Metrics
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.serving.telemetry.metrics import metrics_text
-from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
+from partita_runtime.serving.telemetry.signals import (
+    EdgeDecision,
+    Meter,
+    SessionSignals,
+    SessionStageSignals,
+    decision_key,
+)
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
@@ -120,6 +126,7 @@ def frontend_metrics() -> Iterator[Metric]:
     meter.information["index"] = 1
     meter.size_classes["read-s8"] = 1
     meter.versions["2/answered"] = 1
+    meter.decided[decision_key("detector", "plates", EdgeDecision.TAKEN)] = 1
     return text_string_to_metric_families(metrics_text(signals, meter).decode())
 
 

@@ -52,6 +52,16 @@ spec:
 """
 
 
+def test_an_edge_may_have_a_condition() -> None:
+    session = traffic().connect("detector", "crop", when="outputs.score[0] > 0.5", share="20%")
+    assert yaml.safe_load(session.manifest())["spec"]["edges"][-1] == {
+        "from": "detector",
+        "to": "crop",
+        "when": "outputs.score[0] > 0.5",
+        "share": "20%",
+    }
+
+
 def test_python_becomes_the_manifest_that_a_person_would_write() -> None:
     session = traffic(
         namespace="shop", attainment="99.9%", planner={"marginPercent": 30, "shareGpus": True}, pools=("t4",)

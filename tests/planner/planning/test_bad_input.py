@@ -12,7 +12,7 @@ from tests.planner.problems.planned import planned
 from partita_api.gpupool import GPUPoolSpec
 from partita_api.inferencesession import InferenceSessionSpec, Objective, PlannerSettings, Rate
 from partita_api.profile import BlockMemory, Profile
-from partita_api.session.module import Edge
+from partita_api.session.edge import Edge
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 
@@ -103,9 +103,9 @@ def looped() -> SessionBuilder:
     return session("s").model("a").model("b").edge("a", "b").edge("b", "a")
 
 
-def without_output() -> PlanningProblem:
-    """A session of m and n, and a profile that says how m calls its output."""
-    edge = Edge.model_validate({"from": "m", "to": "n", "map": {"input": "pooled"}})
+def with_outputs(**fields: Any) -> PlanningProblem:
+    """A session of m and n with these fields of its edge, and a profile that says how m calls its output."""
+    edge = Edge.model_validate({"from": "m", "to": "n", **fields})
     chain = MODEL.model("n").with_spec(edges=(edge,))
     answering = MEASURED.build().model_copy(update={"outputs": (INPUT,), "output_names": ("hidden",)})
     return replace(asked(chain, (MEASURED, profile("n"))), profiles={("m", "fast"): answering})
@@ -144,10 +144,23 @@ CASES = [
     ),
     pytest.param(asked(looped()), NoPlanReason.INVALID_SESSION, "the edges form a cycle", id="a cyclic DAG"),
     pytest.param(
-        without_output(),
+        with_outputs(map={"input": "pooled"}),
         NoPlanReason.INVALID_SESSION,
         "the edge from m to n maps output pooled, which m does not have: its outputs are hidden",
         id="a map of an output that the model does not have",
+    ),
+    pytest.param(
+        with_outputs(when="outputs.pooled[0] > 0.5"),
+        NoPlanReason.INVALID_SESSION,
+        "when of the edge from m to n does not fit the outputs of m: at character 9: there is no output pooled: "
+        "the outputs are hidden",
+        id="a condition on an output that the model does not have",
+    ),
+    pytest.param(
+        with_outputs(when="outputs.hidden[0][0][0] == 'car'"),
+        NoPlanReason.INVALID_SESSION,
+        "== does not take double and string",
+        id="a condition on an output of another type",
     ),
     pytest.param(
         asked(MODEL.planner(strategy="fastest")), NoPlanReason.INVALID_SESSION, "choose one of", id="no such strategy"

@@ -1,9 +1,11 @@
 """Checks of a session's DAG, and the rates of its modules."""
 
 import pytest
-from tests.builders import SessionBuilder, session
+from tests.builders import SessionBuilder, linear_profiles, pool, problem, session
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_planner.planning import plan
+from partita_planner.problem import Planned
 from partita_planner.session.session_graph import module_rates, session_problems
 
 CHAIN = session("s").chain("a", "b")
@@ -29,6 +31,11 @@ CHAIN = session("s").chain("a", "b")
             session("s").model("a").model("b").edge("a", "b", mean="0"),
             "mean fan-out of 0, so 'b' is never called",
             id="mean of zero",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").edge("a", "b", when="outputs.label[0] == 1", share="0%"),
+            "share of 0%, so 'b' is never called",
+            id="share of zero",
         ),
         pytest.param(
             session("s").model("a").function("f").edge("a", "f", mean="2"),
@@ -92,6 +99,56 @@ def test_rates_multiply_along_edges_and_a_join_runs_once_a_request() -> None:
     assert module_rates(diamond(), 10) == {"detect": 10, "car": 15, "face": 5, "join": 10, "tail": 20}
 
 
+IS_CAR = "outputs.label[0] == 1"
+
+
+@pytest.mark.parametrize(
+    ("built", "want"),
+    [
+        pytest.param(
+            session("s").chain("a", "b").model("c").edge("b", "c", when=IS_CAR, share="20%"),
+            {"a": 10, "b": 10, "c": 2},
+            id="a share of the answers",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").edge("a", "b", when=IS_CAR),
+            {"a": 10, "b": 10},
+            id="all answers, if the share is not declared",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").edge("a", "b", mean="3", when=IS_CAR, share="50%"),
+            {"a": 10, "b": 15},
+            id="a share of the answers fans out",
+        ),
+        pytest.param(
+            session("s").chain("a").function("f").model("b").edge("a", "f", when=IS_CAR, share="12.5%").edge("f", "b"),
+            {"a": 10, "f": 1.25, "b": 1.25},
+            id="a function and what follows it",
+        ),
+        pytest.param(
+            session("s")
+            .chain("a")
+            .model("b")
+            .function("join")
+            .edge("a", "b", when=IS_CAR, share="20%")
+            .edge("a", "join")
+            .edge("b", "join", when=IS_CAR, share="10%"),
+            {"a": 10, "b": 2, "join": 10},
+            id="a join still runs once for each request",
+        ),
+        pytest.param(
+            session("s").model("a").sized("read", {8: "75%", 32: "25%"}).edge("a", "read", when=IS_CAR, share="40%"),
+            {"a": 10, "read-s8": 3, "read-s32": 1},
+            id="size classes behind a condition",
+        ),
+    ],
+)
+def test_conditions_scale_rates_by_their_shares(built: SessionBuilder, want: dict[str, float]) -> None:
+    spec = built.build().spec
+    assert session_problems(spec) == ()
+    assert module_rates(spec, 10) == pytest.approx(want)
+
+
 @pytest.mark.parametrize(
     ("built", "want"),
     [
@@ -119,3 +176,11 @@ def test_size_classes_get_their_shares_of_the_samples(built: SessionBuilder, wan
     spec = built.build().spec
     assert session_problems(spec) == ()
     assert module_rates(spec, 10) == pytest.approx(want)
+
+
+def test_a_plan_has_capacity_for_the_share_of_a_condition() -> None:
+    built = session("s").rate(400).slo(200).chain("a").model("b").edge("a", "b", when=IS_CAR, share="25%")
+    outcome = plan(problem(built, [pool("fast").gpus(16)], linear_profiles(("a", "b"), {"fast": 1.0})))
+
+    assert isinstance(outcome, Planned), outcome
+    assert {module.name: float(module.rate) for module in outcome.plan.modules} == {"a": 400, "b": 100}

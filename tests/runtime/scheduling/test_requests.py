@@ -179,6 +179,57 @@ def test_the_time_of_optional_modules_does_not_make_others_too_late() -> None:
     assert not graph.cannot_be_in_time(extra.sub_id, DEADLINE - 40_000)
 
 
+def expert() -> SessionBuilder:
+    """A classifier, an expert for some of its answers, and a function that joins both."""
+    when = "outputs.label[0] == 1"
+    built = session("s").model("classifier").model("expert").function("join", max_millis=2)
+    built = built.edge("classifier", "expert", when=when).edge("classifier", "join")
+    return built.edge("expert", "join", when=when)
+
+
+def test_a_join_does_not_wait_for_a_module_that_does_not_get_the_answer() -> None:
+    graph = graph_of(expert())
+    (classifier,) = graph.start(0, DEADLINE, {"classifier": 1})
+    (join,) = graph.completed(classifier.sub_id, {"expert": 0})
+    assert (join.module, join.parents) == ("join", (classifier.sub_id,))
+    graph.completed(join.sub_id)
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert (modules_of([*outcome.results]), outcome.left_out) == (["join"], {"expert"})
+
+
+def test_a_join_does_not_get_an_answer_that_is_withheld_from_it() -> None:
+    graph = graph_of(expert())
+    (classifier,) = graph.start(0, DEADLINE, {"classifier": 1})
+    (ran,) = graph.completed(classifier.sub_id, {"expert": 1})
+    (join,) = graph.completed(ran.sub_id, {"join": 0})
+    assert (join.module, join.parents) == ("join", (classifier.sub_id,))
+    graph.completed(join.sub_id)
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert outcome.left_out == set()
+
+
+def test_a_function_that_does_not_get_an_answer_does_not_run() -> None:
+    built = session("s").model("a").function("f").model("b").edge("a", "f", when="outputs.label[0] == 1")
+    graph = graph_of(built.edge("f", "b"))
+    first, second = graph.start(0, DEADLINE, {"a": 2})
+    assert graph.completed(first.sub_id, {"f": 0}) == []
+    (f,) = graph.completed(second.sub_id, {"f": 1})
+    assert graph.completed(f.sub_id) == []
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert outcome.left_out == set(), "it has an answer"
+
+
+def test_the_time_behind_a_condition_does_not_make_the_module_before_it_too_late() -> None:
+    built = session("s").function("crop", max_millis=5).model("a").endpoint("slow", max_millis=40)
+    graph = graph_of(built.edge("crop", "a").edge("a", "slow", when="outputs.label[0] == 1"))
+    (crop,) = graph.start(0, DEADLINE, {"crop": 1})
+    assert crop.deadline == DEADLINE - 40_000, "it leaves time for it"
+    assert not graph.cannot_be_in_time(crop.sub_id, DEADLINE - 44_000)
+
+
 def test_join_runs_even_without_answers() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})
@@ -252,8 +303,8 @@ def test_cancelled_request_is_removed() -> None:
         pytest.param(lambda g: g.start(0, DEADLINE, {"detect": 1}), "already in progress", id="request twice"),
         pytest.param(lambda g: g.start(1, DEADLINE, {"car": 1}), "takes no samples", id="not a root"),
         pytest.param(lambda g: g.start(1, DEADLINE, {"tram": 1}), "takes no samples", id="unknown module"),
-        pytest.param(lambda g: g.completed(0, {"car": 1}), "no edge to a model 'car'", id="not downstream"),
-        pytest.param(lambda g: g.completed(0, {"crop": 1}), "no edge to a model 'crop'", id="count for a function"),
+        pytest.param(lambda g: g.completed(0, {"car": 1}), "no edge to 'car'", id="not downstream"),
+        pytest.param(lambda g: g.completed(0, {"tram": 1}), "no edge to 'tram'", id="no module"),
     ],
 )
 def test_bad_input_changes_nothing(call: Any, want_message: str) -> None:

@@ -34,3 +34,11 @@ def columns(seed: int = 0) -> nn.Module:
             nn.ReLU(),
             nn.Conv1d(4, 1, 1),
         ).eval()
+
+
+def identity() -> nn.Module:
+    """[batch, 4] to the same, in four layers."""
+    layers = [nn.Linear(4, 4, bias=False) for _ in range(4)]
+    for layer in layers:
+        nn.init.eye_(layer.weight)
+    return nn.Sequential(*layers).eval()

@@ -14,10 +14,10 @@ from partita_api.inferencesession import Batching, BatchingPolicy, InferenceSess
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_api.session.edge import Edge
 from partita_api.session.endpoint import EndpointSource
 from partita_api.session.module import (
     DType,
-    Edge,
     FunctionSource,
     ImageInput,
     ModelSource,
@@ -157,10 +157,11 @@ class Application:
         spec = text if source.protocol.takes_text else TensorSpec(shape=input)
         return replace(self, functions=(*self.functions, Module(name=name, endpoint=source, input=spec)))
 
-    def edge(self, upstream: str, downstream: str, most: int = 1, **mapped: str) -> Self:
+    def edge(self, upstream: str, downstream: str, most: int = 1, when: str | None = None, **mapped: str) -> Self:
         """An edge; `mapped` is its map."""
+        fan_out = {"mean": "1", "max": most}
         made = Edge.model_validate(
-            {"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}, "map": mapped or None}
+            {"from": upstream, "to": downstream, "fanOut": fan_out, "when": when, "map": mapped or None}
         )
         return replace(self, edges=(*self.edges, made))
 

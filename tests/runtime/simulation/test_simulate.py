@@ -175,6 +175,19 @@ def test_fan_out_follows_the_edges() -> None:
     assert persons / report.offered == pytest.approx(0.5, rel=0.1)
 
 
+def test_conditions_send_their_share_of_the_answers() -> None:
+    built = session("s").slo(120).rate(200).planner(margin_percent=20, headroom_percent=20)
+    built = built.chain("classifier").model("expert").function("join", max_millis=2)
+    when = "outputs.label[0] == 1"
+    built = built.edge("classifier", "expert", when=when, share="25%")
+    built = built.edge("classifier", "join").edge("expert", "join", when=when, share="50%")
+    report = planned(built, seconds=20)
+
+    experts = sum(size * batches for size, batches in report.batch_sizes["expert/p0"].items())
+    assert experts / report.offered == pytest.approx(0.25, rel=0.1)
+    assert report.attainment >= 0.99
+
+
 @pytest.mark.parametrize(
     ("conditions", "want_attainment"),
     [

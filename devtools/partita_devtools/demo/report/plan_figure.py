@@ -93,9 +93,7 @@ def plan_diagram(session: InferenceSessionSpec, plan: PipelinePlanSpec, pools: t
             place = _CardPlace(number * (width + GAP), y, width, heights[name])
             cards[name] = _card(name, planned.get(name), place, colours)
             y += heights[name] + ROW_GAP
-    arrows = tuple(
-        _arrow(cards[e.source], cards[e.target], float(e.fan_out.mean), e.fan_out.max) for e in session.edges
-    )
+    arrows = tuple(_arrow(cards[e.source], cards[e.target], e.mean, e.fan_out.max) for e in session.edges)
     used = plan.gpus()
     return PlanDiagram(
         width=len(columns) * (width + GAP) - GAP,

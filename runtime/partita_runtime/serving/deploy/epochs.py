@@ -11,6 +11,7 @@ from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
+from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.version_routes import VersionRoute
@@ -66,15 +67,16 @@ def epoch(
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
     shown = {module: profiles[module, pool] for module, pool in sorted(used, reverse=True)}
-    mapped = {edge.source for edge in session.spec.edges if edge.outputs is not None}
-    names = {module: profile.output_names for module, profile in shown.items()}
+    asked = {edge.source for edge in session.spec.edges if edge.outputs is not None or edge.when is not None}
+    served = {module.name: size_classes(module)[0].name for module in session.spec.modules}
+    names = {module: shown[first].output_names for module, first in served.items() if first in shown}
     names |= {module.name: module.endpoint.outputs for module in session.spec.modules if module.endpoint is not None}
     return Epoch(
         session_key=session.key,
         session=session.spec,
         plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
         outputs={module: profile.outputs for module, profile in shown.items()},
-        output_names={module: known for module, known in names.items() if module in mapped},
+        output_names={module: known for module, known in names.items() if module in asked},
         clients=clients,
         versions=versions,
     )

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.session.cel.expression import Expression
 from partita_api.session.module import DType, ImageInput, Module, TensorSpec, names_of, specs_of
 from partita_api.session.size_classes import size_classes
 from partita_runtime.serving.protocol.variable_size import SizedInput
@@ -30,6 +31,14 @@ class SampleOutput(NamedTuple):
     dtype: DType
     shape: tuple[int, ...]
     """-1 for a dimension that differs between the model's size classes."""
+
+
+class EdgeCondition(NamedTuple):
+    """For which answers of a module another one runs."""
+
+    target: str
+    """The downstream module."""
+    when: Expression
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +134,19 @@ class Interface:
 
     @cached_property
     def optional(self) -> tuple[str, ...]:
-        """Modules whose answer may be missing."""
-        return tuple(module.name for module in self.session.modules if module.optional)
+        """Modules whose answer may be missing: optional ones, and those behind an edge with a condition."""
+        conditional = {edge.target for edge in self.session.edges if edge.when is not None}
+        return tuple(m.name for m in self.session.modules if m.optional or m.name in conditional)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, tuple[EdgeCondition, ...]]:
+        """The edges with a condition, by their upstream module."""
+        found: dict[str, tuple[EdgeCondition, ...]] = {}
+        for edge in self.session.edges:
+            if edge.when is not None:
+                condition = EdgeCondition(edge.target, Expression.parse(edge.when))
+                found[edge.source] = (*found.get(edge.source, ()), condition)
+        return found
 
     @cached_property
     def indexed(self) -> frozenset[str]:
@@ -146,7 +166,7 @@ class Interface:
         is_function = self.modules[name].function is not None
         if not upstreams or (is_function and len(upstreams) > 1):
             return True
-        if len(upstreams) > 1 or not self._one_row(upstreams[0].source):
+        if len(upstreams) > 1 or upstreams[0].when is not None or not self._one_row(upstreams[0].source):
             return False
         return is_function or (self.modules[upstreams[0].source].function is None and upstreams[0].fan_out.max == 1)
 

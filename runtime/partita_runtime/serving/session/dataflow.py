@@ -3,17 +3,22 @@
 `scheduling.requests` decides which sub-requests there are; this module has their inputs and answers.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from partita_api.session.module import Edge, Inputs, NamedInput, TensorSpec, names_of, specs_of
+from partita_api.session.cel.values import ExpressionError
+from partita_api.session.edge import Edge
+from partita_api.session.module import Inputs, NamedInput, TensorSpec, names_of, specs_of
 from partita_api.session.output_maps import UnknownOutputError, chosen_outputs
+from partita_api.session.when import holds
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
-from partita_runtime.serving.protocol.interface import Interface, answered_name, index_name, output_names
+from partita_runtime.serving.protocol.interface import EdgeCondition, Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
 from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
+from partita_runtime.serving.telemetry.signals import EdgeDecision, decision_key
 
 
 class DataflowError(Exception):
@@ -33,6 +38,8 @@ class SampleTensors:
         one array by output name."""
         self.cut_off: dict[str, int] = {}
         """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
+        self.decided: Counter[str] = Counter()
+        """How often edges with a condition got an answer, by `decision_key`; the caller may clear it."""
 
     def served_by(self, sub: SubRequest) -> str:
         """The module of the plan that a model's sub-request is for: the size class of its input, or its module."""
@@ -73,13 +80,19 @@ class SampleTensors:
         return joined
 
     def model_answered(self, sub: SubRequest, outputs: Sequence[Array]) -> dict[str, int]:
-        """Store a model's answer; how many samples it has for each downstream model.
+        """Store a model's answer; how many samples it has for each downstream model, and 0 for modules without it.
 
         Raises DataflowError if it does not fit them.
         """
         self._answers[sub.sub_id] = (sub, outputs)
+        withheld = [
+            condition.target
+            for condition in self._interface.conditions.get(sub.module, ())
+            if not self._holds(sub.module, condition, outputs)
+        ]
         edges = [edge for edge in self._interface.session.edges if edge.source == sub.module]
-        return self._take(sub, {edge.target: self._mapped(edge, outputs) for edge in edges})
+        taken = {edge.target: self._mapped(edge, outputs) for edge in edges if edge.target not in withheld}
+        return {**self._take(sub, taken), **dict.fromkeys(withheld, 0)}
 
     def function_answered(self, sub: SubRequest, answer: FunctionAnswer) -> dict[str, int]:
         """Store a function's answer; how many samples it has for each downstream model.
@@ -100,6 +113,19 @@ class SampleTensors:
             is_function = self._interface.modules[sub.module].function is not None
             rows[sub.module].append(self._arrays(sub.sub_id) if is_function else self._answers[sub.sub_id][1])
         return rows
+
+    def _holds(self, module: str, condition: EdgeCondition, outputs: Sequence[Array]) -> bool:
+        """Whether an edge takes an answer, which is counted."""
+        try:
+            found = holds(condition.when, self._interface.output_names.get(module, ()), outputs)
+        except ExpressionError as error:
+            self.decided[decision_key(module, condition.target, EdgeDecision.FAILED)] += 1
+            raise DataflowError(
+                f"when of the edge from {module!r} to {condition.target!r} has no value for this answer: {error}"
+            ) from None
+        decision = EdgeDecision.TAKEN if found else EdgeDecision.NOT_TAKEN
+        self.decided[decision_key(module, condition.target, decision)] += 1
+        return found
 
     def _targets(self, module: str) -> list[str]:
         return [edge.target for edge in self._interface.session.edges if edge.source == module]
@@ -191,7 +217,7 @@ def answer_of(
 ) -> dict[str, Array]:
     """The tensors that answer a request, made of `SampleTensors.sink_rows` of each of its samples.
 
-    `left_out` has the optional modules of each sample of which an answer is missing.
+    `left_out` has the modules of each sample of which an answer is missing.
     Raises DataflowError if rows of one tensor differ in shape.
     """
     tensors: dict[str, Array] = {}

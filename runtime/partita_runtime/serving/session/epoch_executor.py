@@ -175,12 +175,16 @@ class EpochExecutor:
         if sub_id not in self._subs:
             return
         sample_id, sub = self._subs[sub_id]
+        sample = self._calls[sample_id].samples[sample_id]
         try:
-            children = self._calls[sample_id].samples[sample_id].model_answered(sub, outputs)
+            children = sample.model_answered(sub, outputs)
         except DataflowError as error:
             self._fail(sub_id, UnservedError(UnservedReason.BROKEN, str(error)), now)
         else:
             self._proceed(sub_id, children, now)
+        if sample.decided:
+            self._meter.decided.update(sample.decided)
+            sample.decided.clear()
 
     def dropped(self, drop: Drop, now: int) -> None:
         """The scheduler dropped a sub-request, so its request fails, or goes on without it."""

@@ -49,12 +49,19 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
         for value, count in sorted(counts.items()):
             counter.add_metric((signals.session, value), count)
         yield counter
-    versions = CounterMetricFamily(
-        "partita_version_requests", "Requests for other versions, by result", labels=("session", "version", "result")
-    )
-    for key, count in sorted(meter.versions.items()):
-        versions.add_metric((signals.session, *key.split("/")), count)
-    yield versions
+    for name, text, labels, keyed in (
+        ("partita_version_requests", "Requests for other versions, by result", ("version", "result"), meter.versions),
+        (
+            "partita_edge_answers",
+            "Answers at edges with when, by what it decided",
+            ("from", "to", "decision"),
+            meter.decided,
+        ),
+    ):
+        counter = CounterMetricFamily(name, text, labels=("session", *labels))
+        for key, count in sorted(keyed.items()):
+            counter.add_metric((signals.session, *key.split("/")), count)
+        yield counter
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
         ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),

@@ -38,6 +38,20 @@ class Outcome(StrEnum):
     """A function refused what the client sent."""
 
 
+class EdgeDecision(StrEnum):
+    """What the condition of an edge decides for an answer."""
+
+    TAKEN = "taken"
+    NOT_TAKEN = "not_taken"
+    FAILED = "failed"
+    """It has no value for the answer, so the request fails."""
+
+
+def decision_key(source: str, target: str, decision: EdgeDecision) -> str:
+    """What is counted for an edge: its modules, and a decision."""
+    return f"{source}/{target}/{decision}"
+
+
 class SessionStageSignals(StatusModel):
     """One stage of the serving plan over the window."""
 
@@ -125,6 +139,8 @@ class Meter:
     """Samples for models with size classes, by class."""
     versions: Counter[str] = field(default_factory=Counter)
     """Requests for other versions of the session, by VERSION/RESULT."""
+    decided: Counter[str] = field(default_factory=Counter)
+    """Answers at edges with a condition, by `decision_key`."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
@@ -137,6 +153,7 @@ class Meter:
             "information": self.information,
             "size_classes": self.size_classes,
             "versions": self.versions,
+            "decided": self.decided,
         }
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
