@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from partita_api.conditions import Condition
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
-from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule
+from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule, is_unset
+from partita_api.profile import CONTENT_PATTERN
 from partita_api.session.module import ModuleName
 
 
@@ -77,6 +78,13 @@ class ProfileRef(SpecModel):
     module: ModuleName = Field(description="The module.")
     pool: str = Field(max_length=253, description="The GPUPool.")
     key: str = Field(max_length=64, description="Content key of the profile.")
+    content: str | None = Field(
+        default=None,
+        pattern=CONTENT_PATTERN,
+        exclude_if=is_unset,
+        description="What the model was loaded from when it was profiled, and what the plan's replicas load. Unset if "
+        "not known.",
+    )
 
 
 class Alternative(SpecModel):

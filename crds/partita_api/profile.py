@@ -17,6 +17,8 @@ from partita_api.session.module import DType, Inputs, ModelSource, NamedInput, T
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
 
+CONTENT_PATTERN: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
+"""A commit, or a SHA-256 digest."""
 MOST_BLOCKS: Final = 64
 """The most blocks of one model in a profile and in a PipelinePlan."""
 MOST_BATCH_SIZES: Final = 64
@@ -149,7 +151,7 @@ class Profile(SpecModel):
     partition: str = Field(max_length=64, description="Digest of the model's cut into blocks; equal on every class.")
     content: str | None = Field(
         default=None,
-        pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$",
+        pattern=CONTENT_PATTERN,
         description="What was loaded: the commit of a repository, or the SHA-256 digest of the file, the weights or a "
         "plain directory. None for an entrypoint without weights.",
     )

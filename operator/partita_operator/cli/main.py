@@ -50,6 +50,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "pause": (f"{_CLUSTER}.session_requests:pause", "Keep a session's plan and replicas as they are."),
     "resume": (f"{_CLUSTER}.session_requests:resume", "End a pause."),
     "rollback": (f"{_CLUSTER}.session_requests:rollback", "Return to an earlier plan of a session."),
+    "reprofile": (f"{_CLUSTER}.reprofile:reprofile", "Profile a session's models again."),
     "demo": ("partita_devtools.cli.demo:demo", "Serve an example end to end on this machine, and report."),
 }
 

@@ -54,8 +54,8 @@ def load_source(
         raise ModelError(
             ModelErrorReason.CONTENT_CHANGED,
             f"{source.file or source.weights or source.hugging_face} has the content {loaded.content} here, and had "
-            f"{content} when it was profiled; delete the profile's ConfigMap to profile and plan again, or put the "
-            "former content back",
+            f"{content} when it was profiled; `kubectl partita reprofile` for its session profiles and plans again, or "
+            "put the former content back",
         )
     return loaded
 

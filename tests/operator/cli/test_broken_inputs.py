@@ -53,6 +53,7 @@ ARGUMENTS = {
     "pause": ("isess/traffic", "--kubeconfig", "{kubeconfig}"),
     "resume": ("isess/traffic", "--kubeconfig", "{kubeconfig}"),
     "rollback": ("isess/traffic", "--kubeconfig", "{kubeconfig}"),
+    "reprofile": ("isess/traffic", "--kubeconfig", "{kubeconfig}"),
     "demo": ("--example", "{empty}"),
 }
 """Arguments of each command with which its other parameters are read."""

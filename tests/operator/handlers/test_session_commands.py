@@ -6,9 +6,11 @@ import shlex
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.operator.doubles import made_profile
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, reason, session
 
+from partita_api.profile import Profile, ProfileRequest
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 
@@ -88,9 +90,35 @@ async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kube
         assert (namespace.get("isess", "traffic") or {})["spec"]["rate"]["requestsPerSecond"] == 2000
 
 
+async def test_models_are_profiled_again_on_request(namespace: Kubectl, operators: Operators) -> None:
+    def make(request: ProfileRequest) -> Profile:
+        return made_profile(request).model_copy(update={"content": content})
+
+    content, operators.runner.make = "a" * 64, make
+    namespace.apply(pool("fast", count=16), session("traffic"))
+    async with operators.running():
+        before = await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
+        wrong = await partita(namespace, "reprofile", "isess/traffic", "--module", "other")
+        assert wrong.exit_code == ExitCode.BAD_INPUT
+        assert "no module other with a model; its modules with a model are: detector" in " ".join(wrong.output.split())
+        content = "b" * 64
+        told = json.loads(await done(namespace, "reprofile", "isess/traffic", "-o", "json"))
+        assert (told["pools"], len(told["deletedProfiles"])) == (["fast"], 1)
+        after = await eventually(
+            lambda: namespace.get("isess", "traffic"),
+            lambda s: (
+                reason(s) == ("True", "Serving") and s["status"]["currentPlan"] != before["status"]["currentPlan"]
+            ),
+        )
+        plan = namespace.get("pplan", after["status"]["currentPlan"]["name"])
+        assert plan is not None
+        assert [ref["content"] for ref in plan["spec"]["profiles"]] == [content]
+
+
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
+        pytest.param(["reprofile", "isess/nobody"], "its sessions are: none", id="unknown session to profile"),
         pytest.param(["explain", "isess/nobody"], "its sessions are: none", id="unknown session"),
         pytest.param(["plan", "isess/nobody"], "its sessions are: none", id="unknown session to plan"),
         pytest.param(["pause", "x", "--context", "elsewhere"], "elsewhere", id="unknown context"),

@@ -54,7 +54,7 @@ def test_other_weights_at_the_same_path_are_not_served_by_the_plan_of_the_former
     assert content == hashlib.sha256(file.read_bytes()).hexdigest()
     former = build_executor(stage)
     write(tmp_path, seed=2)
-    with pytest.raises(ModelError, match="delete the profile's ConfigMap") as refused:
+    with pytest.raises(ModelError, match="kubectl partita reprofile") as refused:
         build_executor(stage)
 
     assert refused.value.reason is ModelErrorReason.CONTENT_CHANGED

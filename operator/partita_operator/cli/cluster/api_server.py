@@ -18,9 +18,10 @@ from partita_operator.cli.errors import BadInput
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_conflict, is_missing
-from partita_operator.kube.profiles import list_profiles
+from partita_operator.kube.profiles import list_profiles, profile_name
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
+    ConfigMapResource,
     PlanResource,
     PoolResource,
     SessionResource,
@@ -116,6 +117,11 @@ class ApiServer:
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles in the namespace, without unreadable ones: the operator measures those again."""
         return self._ask(lambda client: list_profiles(client, self.namespace))
+
+    def delete_profile(self, key: str) -> None:
+        """Delete a profile of the namespace, if it exists."""
+        with suppress(_NotFoundError):
+            self._ask(lambda client: client.delete(ConfigMapResource, profile_name(key), self.namespace))
 
     def annotate(self, owner: InferenceSession | GPUPool, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of a session or a pool; None removes one."""

@@ -110,7 +110,10 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
                 }
                 for name, gpus in world.availability.entitled.items()
             },
-            "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
+            "profiles": {
+                f"{module}/{pool}": " ".join(filter(None, (key, world.profiles[key].content)))
+                for (module, pool), key in sorted(profiling.ready.items())
+            },
             # Replicas move to pods of another template as they move to another plan.
             **({"pods": pods} if (pods := template_digest(session.spec.pod_template)) else {}),
         }
@@ -136,11 +139,11 @@ def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan
             return Planning(searching=True)
         case NoPlan() as no_plan:
             return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
-        case Planned(plan=spec) if current is not None and _same_replicas(world.session, current, spec, profiling):
+        case Planned(plan=spec) if current is not None and _same_replicas(world, current, spec, profiling):
             notes = {INPUTS_ANNOTATION: inputs, SESSION_SPEC_ANNOTATION: canonical_json(world.session.spec)}
             return Planning(searching=True, actions=(KeepPlan(current.metadata.name, notes),), requeue_after=0.0)
         case Planned(plan=spec):
-            plan = _plan(world.session, spec, inputs, profiling)
+            plan = _plan(world, spec, inputs, profiling)
             return Planning(created=plan.metadata.name, searching=True, actions=(CreatePlan(plan),), requeue_after=0.0)
 
 
@@ -210,17 +213,18 @@ def _answers(plan: PipelinePlan, inputs: str) -> bool:
     return inputs in (plan.spec.inputs_digest, plan.metadata.annotations.get(INPUTS_ANNOTATION))
 
 
-def _same_replicas(
-    session: InferenceSession, current: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
-) -> bool:
+def _same_replicas(world: SessionWorld, current: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling) -> bool:
     """Whether the current plan equals the found one, including what its replicas load: then no replica moves."""
-    before = recorded_spec(current)
+    before, session = recorded_spec(current), world.session
     return (
         before is not None
         and (before.modules, before.edges, before.execution, before.pod_template)
         == (session.spec.modules, session.spec.edges, session.spec.execution, session.spec.pod_template)
         and current.spec.modules == found.modules
-        and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in current.spec.profiles)
+        and all(
+            profiling.ready.get((ref.module, ref.pool)) == ref.key and ref.content == world.profiles[ref.key].content
+            for ref in current.spec.profiles
+        )
     )
 
 
@@ -254,7 +258,8 @@ def _reference(session: InferenceSession) -> SessionRef:
     return SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation)
 
 
-def _plan(session: InferenceSession, spec: PipelinePlanSpec, inputs: str, profiling: Profiling) -> PipelinePlan:
+def _plan(world: SessionWorld, spec: PipelinePlanSpec, inputs: str, profiling: Profiling) -> PipelinePlan:
+    session = world.session
     used = {(m.name, stage.pool) for m in spec.modules for p in m.pipelines for stage in p.stages}
     return PipelinePlan(
         metadata=ObjectMeta(
@@ -269,7 +274,7 @@ def _plan(session: InferenceSession, spec: PipelinePlanSpec, inputs: str, profil
                 "session": _reference(session),
                 "inputs_digest": inputs,
                 "profiles": tuple(
-                    ProfileRef(module=pair[0], pool=pair[1], key=key)
+                    ProfileRef(module=pair[0], pool=pair[1], key=key, content=world.profiles[key].content)
                     for pair, key in sorted(profiling.ready.items())
                     if pair in used
                 ),

@@ -256,7 +256,12 @@ def _serving_spec(
     for ref in target.spec.profiles:
         if ref.key not in world.profiles:
             return f"The profile of module {ref.module} on pool {ref.pool} is missing. Partita makes it again."
-        profiles[ref.module, ref.pool] = world.profiles[ref.key]
+        profiles[ref.module, ref.pool] = profile = world.profiles[ref.key]
+        if ref.content != profile.content:
+            return (
+                f"The model of {ref.module} has other content on pool {ref.pool} than when plan {target.metadata.name} "
+                "was made. Its replicas stay as they are."
+            )
     names = sorted(target.spec.gpus())
     if gone := [name for name in names if name not in world.cluster.pools]:
         return f"GPUPool {', '.join(gone)} of plan {target.metadata.name} does not exist any more."
