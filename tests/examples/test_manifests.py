@@ -36,7 +36,9 @@ def manifests(request: pytest.FixtureRequest) -> Manifests:
     return read(request.param)
 
 
-@pytest.mark.parametrize("example", ["hello", "hugging-face", "ocr", "semantic_search", "traffic", "traffic-emulated"])
+@pytest.mark.parametrize(
+    "example", ["hello", "hugging-face", "ocr", "semantic_search", "speech", "traffic", "traffic-emulated"]
+)
 def test_one_session_uses_exactly_the_pools_beside_it(example: str) -> None:
     manifests = read(example)
     (session,) = manifests.sessions
