@@ -21,7 +21,7 @@ from partita_api.pool.elastic import Elastic
 from partita_api.profile import BlockMemory, Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.session.edge import Edge
 from partita_api.session.endpoint import EndpointSource
-from partita_api.session.module import FunctionSource, ModelSource, Module, TensorSpec
+from partita_api.session.module import FunctionSource, Join, ModelSource, Module, TensorSpec
 from partita_planner.problem import PlanningProblem, Pool
 
 INPUT = TensorSpec(shape=(3, 32, 32))
@@ -206,6 +206,11 @@ class SessionBuilder:
         """These modules, which are there already, are optional."""
         modules = [m.model_copy(update={"optional": m.name in names}) for m in self.build().spec.modules]
         return self.with_spec(modules=tuple(modules))
+
+    def any_of(self, *names: str) -> Self:
+        """These modules, which are there already, run for each answer of any module upstream."""
+        modules = tuple(m.model_copy(update={"join": Join.ANY}) if m.name in names else m for m in self.modules)
+        return replace(self, modules=modules)
 
     def edge(
         self,

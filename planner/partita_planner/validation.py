@@ -16,7 +16,7 @@ from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
 from partita_api.session.execution import CutDType
-from partita_api.session.module import Module
+from partita_api.session.module import Join, Module
 from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
 
@@ -275,10 +275,11 @@ class _Check:
     def _calls(self) -> dict[str, float]:
         """Calls of each module for one request; of a size class, its share."""
         edges, modules = self.problem.spec.edges, self.problem.spec.modules
+        joins = {module.name: module.join for module in modules}
 
         def calls(name: str) -> float:
-            inward = [e for e in edges if e.target == name]
-            return calls(inward[0].source) * inward[0].mean if len(inward) == 1 else 1.0
+            inward = [calls(e.source) * e.mean for e in edges if e.target == name]
+            return sum(inward) if len(inward) == 1 or joins[name] is Join.ANY else 1.0
 
         return {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
 

@@ -261,6 +261,13 @@ class FunctionSource(SpecModel):
     )
 
 
+class Join(StrEnum):
+    """When a module with several incoming edges runs."""
+
+    ALL = "All"
+    ANY = "Any"
+
+
 class Module(SpecModel):
     """One node of the application's DAG: a model, a CPU function, or a model on another server."""
 
@@ -392,6 +399,13 @@ class Module(SpecModel):
         exclude_if=not_,
         description="Whether a request goes on without this module's answer if the module fails or would be late. The "
         "output NAME.answered says so.",
+    )
+
+    join: Join = Field(
+        default=Join.ALL,
+        exclude_if=lambda join: join is Join.ALL,
+        description="When a module with several incoming edges runs. All: a function, once for each request, when no "
+        "answer is missing any more. Any: for each answer from one of the upstream modules, as soon as it is there.",
     )
 
     @property

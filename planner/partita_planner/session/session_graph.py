@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.module_graph import find_cycle, longest_paths, topological_order
+from partita_api.session.module import Join
 from partita_api.session.size_classes import size_classes
 
 
@@ -23,13 +24,15 @@ def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
     """Calls per second of each module when `rate` requests per second arrive; of each size class, its share of them.
 
     A module with one upstream module has the upstream rate times the edge's mean fan-out, and its share of the answers
-    if the edge has a condition. Roots run once for each request. So do joins: they wait for all modules upstream.
+    if the edge has a condition. With join Any, it has the sum of that over all modules upstream. Roots run once for
+    each request. So do joins that wait for all modules upstream.
     """
     classes = {module.name: size_classes(module) for module in spec.modules}
+    sums = {module.name for module in spec.modules if module.join is Join.ANY}
     rates: dict[str, float] = {}
     for name in topological_order(spec):
         inward = [rates[e.source] * e.mean for e in spec.edges if e.target == name]
-        rates[name] = inward[0] if len(inward) == 1 else rate
+        rates[name] = sum(inward) if len(inward) == 1 or name in sums else rate
     return {each.name: whole * each.share for name, whole in rates.items() for each in classes[name]}
 
 
@@ -43,7 +46,7 @@ def _module_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 
 
 def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
-    models = {m.name for m in spec.modules if not m.function}
+    models = {m.name for m in spec.modules if not m.function and m.join is Join.ALL}
     functions = {m.name for m in spec.modules if m.function}
     for edge in spec.edges:
         label = f"edge {edge.source} -> {edge.target}"
@@ -66,7 +69,14 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
             yield f"edge {source} -> {target} is defined {count} times: keep one"
     for name, count in Counter(target for _, target in {(e.source, e.target) for e in spec.edges}).items():
         if count > 1 and name in models:
-            yield (f"model {name!r} has {count} upstream modules: join them in a function upstream of {name!r}")
+            yield (
+                f"model {name!r} has {count} upstream modules: join them in a function upstream of {name!r}, or set "
+                "its join to Any, so that it runs for each of their answers"
+            )
+    upstream = Counter(edge.target for edge in spec.edges)
+    for module in spec.modules:
+        if module.join is not Join.ALL and upstream[module.name] < 2:
+            yield f"module {module.name!r} has join {module.join}, but no two edges lead to it: remove join"
 
 
 def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.module_graph import longest_after
+from partita_api.session.module import Join
 from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.plan import SchedulingPlan
 
@@ -79,6 +80,8 @@ class _GraphNode:
 
     is_function: bool
     is_optional: bool
+    runs_for_any: bool
+    """Whether it runs for each answer of any upstream module."""
     is_conditional: bool
     """Whether an edge to it has a condition."""
     upstreams: tuple[str, ...]
@@ -89,7 +92,7 @@ class _GraphNode:
     @property
     def joins(self) -> bool:
         """Whether it runs once for all of its upstream answers."""
-        return self.is_function and len(self.upstreams) > 1
+        return self.is_function and len(self.upstreams) > 1 and not self.runs_for_any
 
 
 class RequestGraph:
@@ -97,7 +100,8 @@ class RequestGraph:
 
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
-    once, when everything upstream is answered, even if there was nothing to answer. Answers that the condition of an
+    once, when everything upstream is answered, even if there was nothing to answer; with join Any, it runs for every
+    answer. Answers that the condition of an
     edge withholds from a module create nothing there, and no join waits for them. A request fails with its first failed
     sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
     of the session: the size class that serves a sample changes nothing here.
@@ -288,6 +292,7 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
         module.name: _GraphNode(
             is_function=module.name in functions,
             is_optional=module.optional,
+            runs_for_any=module.join is Join.ANY,
             is_conditional=any(edge.when is not None for edge in session.edges if edge.target == module.name),
             upstreams=tuple(edge.source for edge in session.edges if edge.target == module.name),
             targets=tuple(edge.target for edge in session.edges if edge.source == module.name),

@@ -33,6 +33,9 @@ CHAIN = session("s").chain("a", "b")
             id="mean of zero",
         ),
         pytest.param(
+            CHAIN.any_of("b"), "module 'b' has join Any, but no two edges lead to it: remove join", id="any of one"
+        ),
+        pytest.param(
             session("s").model("a").model("b").edge("a", "b", when="outputs.label[0] == 1", share="0%"),
             "share of 0%, so 'b' is never called",
             id="share of zero",
@@ -137,6 +140,17 @@ IS_CAR = "outputs.label[0] == 1"
             id="a join still runs once for each request",
         ),
         pytest.param(
+            session("s")
+            .chain("a", "b", "c")
+            .model("d")
+            .any_of("d")
+            .edge("a", "d", when=IS_CAR, share="20%")
+            .edge("b", "d")
+            .edge("c", "d", mean="2"),
+            {"a": 10, "b": 10, "c": 10, "d": 32},
+            id="any of several upstream modules",
+        ),
+        pytest.param(
             session("s").model("a").sized("read", {8: "75%", 32: "25%"}).edge("a", "read", when=IS_CAR, share="40%"),
             {"a": 10, "read-s8": 3, "read-s32": 1},
             id="size classes behind a condition",
@@ -184,3 +198,11 @@ def test_a_plan_has_capacity_for_the_share_of_a_condition() -> None:
 
     assert isinstance(outcome, Planned), outcome
     assert {module.name: float(module.rate) for module in outcome.plan.modules} == {"a": 400, "b": 100}
+
+
+def test_a_plan_has_capacity_for_the_answers_of_any_upstream_module() -> None:
+    built = session("s").rate(100).slo(200).chain("a", "b").model("c").any_of("c").edge("a", "c").edge("b", "c")
+    outcome = plan(problem(built, [pool("fast").gpus(16)], linear_profiles(("a", "b", "c"), {"fast": 1.0})))
+
+    assert isinstance(outcome, Planned), outcome
+    assert {module.name: float(module.rate) for module in outcome.plan.modules} == {"a": 100, "b": 100, "c": 200}

@@ -210,6 +210,34 @@ def test_a_join_does_not_get_an_answer_that_is_withheld_from_it() -> None:
     assert outcome.left_out == set()
 
 
+@pytest.mark.parametrize("last", ["function", "model"])
+def test_any_runs_for_each_answer_and_closes_with_the_last(last: str) -> None:
+    built = session("s").model("root").model("left").model("right").edge("root", "left").edge("root", "right")
+    built = (built.model("any") if last == "model" else built.function("any")).any_of("any").function("end")
+    built = built.edge("left", "any").edge("right", "any").edge("any", "end").edge("root", "end")
+    graph = graph_of(built)
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    left, right = graph.completed(root.sub_id, {"left": 1, "right": 1})
+    children = {"any": 1}
+    (second,) = graph.completed(right.sub_id, children)
+    assert (second.module, second.parents) == ("any", (right.sub_id,))
+    assert graph.completed(second.sub_id) == [], "the other answer may come"
+    (first,) = graph.completed(left.sub_id, children)
+    (end,) = graph.completed(first.sub_id)
+    assert (end.module, {*end.parents}) == ("end", {root.sub_id, first.sub_id, second.sub_id})
+
+
+def test_any_does_not_run_if_nothing_upstream_does() -> None:
+    when = "outputs.label[0] == 1"
+    built = session("s").model("root").model("left").model("right").edge("root", "left", when=when)
+    built = built.edge("root", "right", when=when).function("any").any_of("any").function("end", max_millis=1)
+    built = built.edge("left", "any").edge("right", "any").edge("any", "end").edge("root", "end")
+    graph = graph_of(built)
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    (end,) = graph.completed(root.sub_id, {"left": 0, "right": 0})
+    assert (end.module, end.parents) == ("end", (root.sub_id,))
+
+
 def test_a_function_that_does_not_get_an_answer_does_not_run() -> None:
     built = session("s").model("a").function("f").model("b").edge("a", "f", when="outputs.label[0] == 1")
     graph = graph_of(built.edge("f", "b"))

@@ -20,6 +20,7 @@ from partita_api.session.module import (
     DType,
     FunctionSource,
     ImageInput,
+    Join,
     ModelSource,
     Module,
     NamedInput,
@@ -168,6 +169,12 @@ class Application:
     def optional(self, *names: str) -> Self:
         """These modules, which are there already, are optional."""
         made = [module.model_copy(update={"optional": module.name in names}) for module in self.session.spec.modules]
+        return self.with_spec(modules=tuple(made))
+
+    def any_of(self, *names: str) -> Self:
+        """These modules, which are there already, run for each answer of any module upstream."""
+        modules = self.session.spec.modules
+        made = [m.model_copy(update={"join": Join.ANY}) if m.name in names else m for m in modules]
         return self.with_spec(modules=tuple(made))
 
     def slo(self, millis: int) -> Self:

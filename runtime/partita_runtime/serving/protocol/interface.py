@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.cel.expression import Expression
-from partita_api.session.module import DType, ImageInput, Module, TensorSpec, names_of, specs_of
+from partita_api.session.module import DType, ImageInput, Join, Module, TensorSpec, names_of, specs_of
 from partita_api.session.size_classes import size_classes
 from partita_runtime.serving.protocol.variable_size import SizedInput
 
@@ -164,7 +164,8 @@ class Interface:
             return False
         upstreams = [edge for edge in self.session.edges if edge.target == name]
         is_function = self.modules[name].function is not None
-        if not upstreams or (is_function and len(upstreams) > 1):
+        waits = self.modules[name].join is Join.ALL
+        if not upstreams or (is_function and waits and len(upstreams) > 1):
             return True
         if len(upstreams) > 1 or upstreams[0].when is not None or not self._one_row(upstreams[0].source):
             return False

@@ -10,7 +10,7 @@ import numpy as np
 
 from partita_api.session.cel.values import ExpressionError
 from partita_api.session.edge import Edge
-from partita_api.session.module import Inputs, NamedInput, TensorSpec, names_of, specs_of
+from partita_api.session.module import Inputs, Join, NamedInput, TensorSpec, names_of, specs_of
 from partita_api.session.output_maps import UnknownOutputError, chosen_outputs
 from partita_api.session.when import holds
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
@@ -60,13 +60,14 @@ class SampleTensors:
     def function_upstream(self, sub: SubRequest) -> dict[str, list[Rows]]:
         """The upstream answers for a function's sub-request, by module.
 
-        With one upstream module: the tensors of the answer that it is called for. With several (a join): the tensors
-        of all their answers, stacked; the first dimension is the number of answers. Those of a model with size classes
-        may differ in shape, and are a list.
+        With one upstream module, or join Any: the tensors of the answer that it is called for. Else, for a join: the
+        tensors of all answers, stacked; the first dimension is the number of answers. Those of a model with size
+        classes may differ in shape, and are a list.
         """
         upstreams = [edge.source for edge in self._interface.session.edges if edge.target == sub.module]
-        if len(upstreams) == 1:
-            return {upstreams[0]: [*self._tensors(sub.parents[0], sub.module)]}
+        if len(upstreams) == 1 or self._interface.modules[sub.module].join is Join.ANY:
+            (parent,) = sub.parents
+            return {self._answers[parent][0].module: [*self._tensors(parent, sub.module)]}
         joined: dict[str, list[Rows]] = {}
         for upstream in upstreams:
             answers = [self._tensors(p, sub.module) for p in sub.parents if self._answers[p][0].module == upstream]

@@ -102,6 +102,26 @@ SECOND = "outputs.score[1] > 2.5"
             id="what follows a module that does not run",
         ),
         pytest.param(
+            with_expert(FIRST)
+            .model("other", input=(4,))
+            .edge("classifier", "other", when=f"!({FIRST})")
+            .model("last", input=(2,))
+            .edge("expert", "last")
+            .edge("other", "last")
+            .any_of("last"),
+            {"last.index": [0, 1, 2], "expert.answered": [True, False, True], "other.answered": [False, True, False]},
+            id="a model after one of two",
+        ),
+        pytest.param(
+            with_expert(FIRST)
+            .function("double", "double")
+            .edge("expert", "double")
+            .edge("classifier", "double", when=SECOND)
+            .any_of("double"),
+            {"double.index": [0, 2, 2], "double.seen": [[1], [1], [1]], "double.answered": [True, False, True]},
+            id="a function for each answer",
+        ),
+        pytest.param(
             with_expert(FIRST).model("other", input=(4,)).edge("classifier", "other", when=f"!({FIRST})"),
             {"expert.index": [0, 2], "other.index": [1], "other.answered": [False, True, False]},
             id="one of two",
