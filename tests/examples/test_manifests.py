@@ -48,6 +48,13 @@ def test_one_session_uses_exactly_the_pools_beside_it(example: str) -> None:
     assert session.metadata.namespace is None
 
 
+def test_checked_examples_can_be_served_beside_each_other() -> None:
+    """In one local mode: a pool of the same name would have the accelerators of one of them."""
+    pools = [pool.metadata.name for example in ("ocr", "semantic_search", "speech") for pool in read(example).pools]
+
+    assert len(set(pools)) == len(pools) == 3
+
+
 @torch.no_grad()
 def test_models_take_the_declared_inputs_and_functions_the_declared_arguments(manifests: Manifests) -> None:
     (session,) = manifests.sessions
