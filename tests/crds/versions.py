@@ -39,6 +39,20 @@ REFUSED = [
         "two versions must not have the same header",
         id="one header for two versions",
     ),
+    pytest.param(
+        SESSION,
+        "spec.versions",
+        [version(shadow={}, share="0.0001%")],
+        "a version with shadow answers no requests",
+        id="a shadow with a share",
+    ),
+    pytest.param(
+        SESSION,
+        "spec.versions",
+        [version(shadow={}, **header("x-variant"))],
+        "a version with shadow answers no requests",
+        id="a shadow with a header",
+    ),
     *[
         pytest.param(
             SESSION,
@@ -51,6 +65,9 @@ REFUSED = [
     ],
 ]
 ACCEPTED = [
+    pytest.param(
+        SESSION, "spec.versions", [version(share="0.0%", shadow={"absoluteTolerance": "0.01"})], id="a shadow version"
+    ),
     pytest.param(SESSION, "spec.versions", [version()], id="a version by its path"),
     pytest.param(
         SESSION,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from partita_api.fields.quantity import Percent
+from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import MAX_SESSION_NAME, NAME_PATTERN, Rule, SpecModel, StatusModel
 
 OWN_VERSION: Final = "1"
@@ -50,6 +50,24 @@ class VersionHeader(SpecModel):
         return self.name.lower(), self.value
 
 
+class Shadow(SpecModel):
+    """Copies of requests, whose answers are compared with the session's own and never returned."""
+
+    share: Percent = Field(
+        default=Percent("100%"),
+        json_schema_extra={"maxLength": 9},
+        description="Share of the session's own requests that the version gets copies of.",
+    )
+    absolute_tolerance: Quantity = Field(
+        default=Quantity("0.001"),
+        description="Fractional numbers of two answers may differ by this, and by relativeTolerance in addition.",
+    )
+    relative_tolerance: Quantity = Field(
+        default=Quantity("0.001"),
+        description="Fractional numbers may also differ by this fraction of the session's own number.",
+    )
+
+
 class Version(SpecModel):
     """One version: a session of the same namespace."""
 
@@ -58,6 +76,12 @@ class Version(SpecModel):
             'version "1" is the session itself; give the other version another name',
             lambda version: version.name != OWN_VERSION,
             f"self.name != '{OWN_VERSION}'",
+        ),
+        Rule(
+            "a version with shadow answers no requests; remove its share and header",
+            lambda version: version.shadow is None or (version.share.fraction == 0 and version.header is None),
+            "!has(self.shadow) || (!has(self.header) && (!has(self.share) || "
+            "double(self.share.replace('%', '')) == 0.0))",
         ),
     )
 
@@ -81,6 +105,10 @@ class Version(SpecModel):
     )
     header: VersionHeader | None = Field(
         default=None, description="Requests with this header go to the version. Default: none do."
+    )
+    shadow: Shadow | None = Field(
+        default=None,
+        description="Send the version copies of requests, and compare the answers. Default: no copies.",
     )
 
 
@@ -136,4 +164,5 @@ class VersionStatus(StatusModel):
     session: str = Field(description="The session that it is.")
     ready: bool = Field(description="Whether it gets its share of the requests.")
     share: str = Field(description="Share of the requests that choose no version, as it is now.")
+    copies: str | None = Field(default=None, description="Share of the requests that it gets copies of, as it is now.")
     message: str = Field(default="", max_length=256, description="Why it is not ready.")

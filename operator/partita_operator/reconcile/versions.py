@@ -6,12 +6,12 @@ from typing import Final
 from partita_api.conditions import ConditionType, is_true
 from partita_api.fields.quantity import Percent
 from partita_api.inferencesession import EngineType, InferenceSession
-from partita_api.session.versions import Version, VersionStatus
+from partita_api.session.versions import Shadow, Version, VersionStatus
 from partita_operator.reconcile.findings import Finding, condition, listed
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.serving.deploy.names import route_prefix
-from partita_runtime.serving.deploy.version_routes import VersionRoute
+from partita_runtime.serving.deploy.version_routes import ShadowRoute, VersionRoute
 
 _NO_SHARE: Final = Percent("0%")
 _GIVEN_UP_AFTER_SLOS: Final = 4
@@ -30,8 +30,12 @@ class SessionVersions:
 
     @property
     def shares(self) -> str | None:
-        """The shares of the versions in one text, such as `2=10% 3=0%`; None without versions."""
-        return " ".join(f"{version.name}={version.share}" for version in self.statuses) or None
+        """The shares of the versions in one text, such as `2=10% 3=100%-copied`; None without versions."""
+        return " ".join(_share(version) for version in self.statuses) or None
+
+
+def _share(version: VersionStatus) -> str:
+    return f"{version.name}={version.share}" if version.copies is None else f"{version.name}={version.copies}-copied"
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,18 @@ def _route(world: SessionWorld, version: Version, obstacle: _VersionObstacle | N
         problem=obstacle.problem if obstacle is not None else "",
         share=version.share.fraction,
         header=version.header,
+        shadow=_shadow(version.shadow),
         answer_seconds=_answer_seconds(other) if other is not None else 0.0,
+    )
+
+
+def _shadow(shadow: Shadow | None) -> ShadowRoute | None:
+    if shadow is None:
+        return None
+    return ShadowRoute(
+        share=shadow.share.fraction,
+        absolute=float(shadow.absolute_tolerance),
+        relative=float(shadow.relative_tolerance),
     )
 
 
@@ -111,18 +126,20 @@ def _answer_seconds(other: InferenceSession) -> float:
 
 
 def _status(version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:
+    copies = version.shadow.share if version.shadow is not None else None
     return VersionStatus(
         name=version.name,
         session=version.session,
         ready=obstacle is None,
         share=version.share if obstacle is None else _NO_SHARE,
+        copies=copies if copies is None or obstacle is None else _NO_SHARE,
         message="" if obstacle is None else f"Session {version.session} {obstacle.problem}.",
     )
 
 
 def _finding(versions: tuple[Version, ...], obstacles: dict[str, _VersionObstacle]) -> Finding:
     if not obstacles:
-        shares = listed([f"{version.share} of the requests go to version {version.name}" for version in versions])
+        shares = listed([_said(version) for version in versions])
         return Finding(ConditionType.VERSIONS_READY, True, Reason.VERSIONS_READY, f"{shares}.")
     problems = listed(
         [
@@ -138,6 +155,12 @@ def _finding(versions: tuple[Version, ...], obstacles: dict[str, _VersionObstacl
     )
     first = next(obstacles[version.name] for version in versions if version.name in obstacles)
     return Finding(ConditionType.VERSIONS_READY, False, first.reason, message)
+
+
+def _said(version: Version) -> str:
+    if version.shadow is not None:
+        return f"copies of {version.shadow.share} go to version {version.name}"
+    return f"{version.share} of the requests go to version {version.name}"
 
 
 def _no_versions() -> Finding:

@@ -12,7 +12,7 @@ from partita_api.session.autoscaling import Autoscaling, ScaleToZero
 from partita_api.session.versions import Version
 from partita_operator.reconcile.admission import judge_session
 from partita_operator.settings.model import OperatorSettings
-from partita_runtime.serving.deploy.version_routes import VersionRoute
+from partita_runtime.serving.deploy.version_routes import ShadowRoute, VersionRoute
 
 PLAIN = session("traffic").model("detector")
 SECOND = session("traffic-v2").model("detector").slo(200)
@@ -162,6 +162,21 @@ def test_a_session_that_serves_sends_nothing_to_itself() -> None:
     made.run(3)
     (route,) = routes(made)
     assert (route.url, route.problem) == ("", "is this session itself")
+
+
+def test_a_shadow_version_gets_copies() -> None:
+    shadow = {"share": "50%", "absoluteTolerance": "0.01", "relativeTolerance": "10m"}
+    made = settled(with_versions({"name": "3", "session": "traffic-v2", "shadow": shadow}), SECOND)
+    (route,) = routes(made)
+    assert (route.share, route.shadow) == (0.0, ShadowRoute(share=0.5, absolute=0.01, relative=0.01))
+    assert message(made) == "copies of 50% go to version 3."
+    status = made.session("traffic").status
+    assert ([v.copies for v in status.versions], status.version_shares) == (["50%"], "3=50%-copied")
+
+
+def test_a_shadow_version_that_is_not_ready_gets_no_copies() -> None:
+    made = settled(with_versions({"name": "3", "session": "traffic-v2", "shadow": {}}), FAILING)
+    assert (routes(made)[0].problem, made.session("traffic").status.version_shares) == ("is not ready", "3=0%-copied")
 
 
 def test_sessions_may_name_each_other() -> None:

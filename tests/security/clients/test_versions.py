@@ -15,7 +15,7 @@ from tests.security.clients.hostile_server import complete, endless, server
 
 from partita_api.session.versions import Version, VersionHeader
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients, key_digest
-from partita_runtime.serving.deploy.version_routes import FORWARDED, VersionRoute
+from partita_runtime.serving.deploy.version_routes import FORWARDED, ShadowRoute, VersionRoute
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.transport import bounded_http
 
@@ -206,3 +206,19 @@ async def test_requests_that_wait_for_a_version_have_limited_memory() -> None:
         answering.set()
         assert [(await asked).status_code for asked in waiting] == [200, 200]
     assert running.session.bodies.taken == 0
+
+
+async def test_a_shadow_version_decides_nothing_about_an_answer() -> None:
+    """It leads clients nowhere, sets no headers, and gets no copy without the client's own credentials."""
+    redirect = complete(b"{}", JSON, "Location: http://127.0.0.1:1/", "Set-Cookie: a=b", status="302 Found")
+    async with server(redirect) as (url, requests), stand(MAIN, way=on_its_own_port) as running:
+        shadow = ShadowRoute(share=1.0, absolute=0.0, relative=0.0)
+        fields = {"share": 0.0, "header": None, "shadow": shadow}
+        configure(running, MAIN, url, "traffic-v2", accepting(KEY), **fields)
+        assert (await infer(running)).status_code == 401
+        assert (await infer(running, Authorization=f"Bearer {OTHER}")).status_code == 401
+        answer = await infer(running, Authorization=f"Bearer {KEY}")
+        await running.until(lambda: running.session.meter.shadows, "the copy has been answered")
+        assert (answer.status_code, answer.json()["model_name"]) == (200, "traffic")
+        assert {*answer.headers} == {"content-type", "connection", "content-length", "date"}
+        assert (len(requests), running.session.meter.shadows) == (1, {"2/failed": 1})

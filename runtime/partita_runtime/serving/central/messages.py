@@ -231,6 +231,7 @@ class MetricsReport(WireModel):
     information: dict[str, _Count] = {}
     size_classes: dict[str, _Count] = {}
     versions: dict[str, _Count] = {}
+    shadows: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
@@ -248,6 +249,7 @@ class SessionMetrics(WireModel):
     information: dict[str, _Count] = {}
     size_classes: dict[str, _Count] = {}
     versions: dict[str, _Count] = {}
+    shadows: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 

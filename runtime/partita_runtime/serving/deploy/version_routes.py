@@ -11,6 +11,16 @@ ANSWERED_BY: Final = "partita-version"
 """Header of an answer that another version has given, with its name."""
 
 
+class ShadowRoute(SpecModel):
+    """A version that gets copies of requests; its answers are compared with the session's own."""
+
+    share: float
+    """Share of the requests that are copied, from 0 to 1."""
+    absolute: float
+    relative: float
+    """Fractional numbers are equal if they differ by at most `absolute` + `relative` of the session's own."""
+
+
 class VersionRoute(SpecModel):
     """One version: a session that answers requests in place of this one."""
 
@@ -25,6 +35,8 @@ class VersionRoute(SpecModel):
     """Share of the requests that choose no version, from 0 to 1."""
     header: VersionHeader | None = None
     """Requests with this header go to the version."""
+    shadow: ShadowRoute | None = None
+    """What it gets copies of; it answers no clients but those that name it in their path."""
     answer_seconds: float = 60.0
     """How long an answer may take."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.ingress.versions.choice import ChosenVersion
 from partita_runtime.serving.ingress.versions.forwarding import VersionForwarder
+from partita_runtime.serving.ingress.versions.shadowing import OwnAnswer, Shadowing
 from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE, EventMode, event_mode
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import (
@@ -102,6 +103,7 @@ class HttpService:
         self._name = session.key.partition("/")[2]
         self._monitoring_digest = monitoring_digest
         self._versions = VersionForwarder(session)
+        self._shadows = Shadowing(session, self._versions)
 
     @property
     def settings(self) -> FrontendSettings:
@@ -173,6 +175,9 @@ class HttpService:
             client.answer(HttpAnswer(reply.status, reply.body, reply.headers))
 
     def _answer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
+        if self._session.versions and call.event is None:
+            compare = self._shadows.after(call.head, call.operation, body)
+            client = _ComparedClient(client, compare) if compare is not None else client
         try:
             if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)
@@ -239,6 +244,21 @@ class HttpService:
             executor_for(session, call.model, call.version)
         name = {"name": self._name} if call.operation is Operation.V1_MODEL else {}
         return _json({**name, "ready": session.ready}, 200 if session.ready else 503)
+
+
+class _ComparedClient:
+    """Another client whose answer is compared with those of shadow versions, once the client has it."""
+
+    def __init__(self, client: HttpClient, compare: Callable[[OwnAnswer], None]) -> None:
+        self._client, self._compare = client, compare
+
+    def began(self, request: CancellableRequest) -> None:
+        self._client.began(request)
+
+    def answer(self, answer: HttpAnswer) -> None:
+        self._client.answer(answer)
+        if answer.status == 200:
+            self._compare(OwnAnswer(answer.headers, answer.content))
 
 
 class _HttpInference(PendingRequest):

@@ -52,6 +52,12 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for name, text, labels, keyed in (
         ("partita_version_requests", "Requests for other versions, by result", ("version", "result"), meter.versions),
         (
+            "partita_shadow_answers",
+            "Answers to copies of requests, compared with the session's own",
+            ("version", "result"),
+            meter.shadows,
+        ),
+        (
             "partita_edge_answers",
             "Answers at edges with when, by what it decided",
             ("from", "to", "decision"),

@@ -141,6 +141,8 @@ class Meter:
     """Requests for other versions of the session, by VERSION/RESULT."""
     decided: Counter[str] = field(default_factory=Counter)
     """Answers at edges with a condition, by `decision_key`."""
+    shadows: Counter[str] = field(default_factory=Counter)
+    """Copies of requests for shadow versions, by VERSION/RESULT."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
@@ -154,6 +156,7 @@ class Meter:
             "size_classes": self.size_classes,
             "versions": self.versions,
             "decided": self.decided,
+            "shadows": self.shadows,
         }
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:

@@ -45,7 +45,7 @@ _BEGINNINGS: Final[Mapping[Operation, str]] = {
 """How a frontend's answer begins, by the name of the model and its version."""
 
 
-class _VersionAwayError(Exception):
+class VersionAwayError(Exception):
     """A version has not answered; the message follows its name."""
 
 
@@ -73,8 +73,8 @@ class VersionForwarder:
         """
         route = chosen.route
         try:
-            reply = await self._reply(head, operation, body, route)
-        except _VersionAwayError as error:
+            reply = await self.exchange(head, operation, body, route)
+        except VersionAwayError as error:
             logger.warning("session %s: %s %s", self._session.key, route.label, error)
             self._count(route, "failed" if chosen.explicit else "fallback")
             if not chosen.explicit:
@@ -86,10 +86,10 @@ class VersionForwarder:
         self._count(route, "answered")
         return _renamed(reply, operation, route, self._name)
 
-    async def _reply(self, head: HttpHead, operation: Operation, body: Body, route: VersionRoute) -> HttpReply:
-        """Raises _VersionAwayError and BodyMemoryError."""
+    async def exchange(self, head: HttpHead, operation: Operation, body: Body, route: VersionRoute) -> HttpReply:
+        """The version's answer as it is. Raises VersionAwayError, and BodyMemoryError if too many bytes wait."""
         if not route.url:
-            raise _VersionAwayError(route.problem)
+            raise VersionAwayError(route.problem)
         method = "GET" if head.method == "HEAD" else head.method
         url = route.url + _PATHS[operation].format(route.session)
         headers = [*_sent(head), (FORWARDED, self._session.key)]
@@ -99,13 +99,13 @@ class VersionForwarder:
                 async with asyncio.timeout(route.answer_seconds):
                     reply = await exchange(self._session.versions_client, method, url, headers, bytes(body))
             except TimeoutError:
-                raise _VersionAwayError(f"has not answered within {route.answer_seconds:g} s") from None
+                raise VersionAwayError(f"has not answered within {route.answer_seconds:g} s") from None
             except httpx.HTTPError:
-                raise _VersionAwayError("cannot be reached") from None
+                raise VersionAwayError("cannot be reached") from None
             except TooLongError as error:
-                raise _VersionAwayError(f"gives an answer that cannot be used: {error}") from None
+                raise VersionAwayError(f"gives an answer that cannot be used: {error}") from None
         if not _is_of_frontend(reply):
-            raise _VersionAwayError(f"has no frontend: the answer is a text with status {reply.status}")
+            raise VersionAwayError(f"has no frontend: the answer is a text with status {reply.status}")
         return reply
 
     def _count(self, route: VersionRoute, result: str) -> None:

@@ -1,0 +1,106 @@
+"""Sends copies of answered requests to shadow versions, and compares the answers. Clients never see them."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from partita_runtime.serving.deploy.version_routes import FORWARDED, ShadowRoute, VersionRoute
+from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
+from partita_runtime.serving.ingress.versions.comparison import difference
+from partita_runtime.serving.ingress.versions.forwarding import VersionAwayError, VersionForwarder
+from partita_runtime.serving.protocol.inference import Body
+from partita_runtime.serving.protocol.inference_client import AnswerError, decode_answer
+from partita_runtime.serving.session.body_memory import BodyMemoryError
+from partita_runtime.serving.session.session import Session
+
+logger = logging.getLogger(__name__)
+
+MOST_COPIES: Final = 16
+"""Most copies on their way, of all shadow versions; others are dropped."""
+MOST_BYTES: Final = 8 << 20
+"""Largest request and largest answer that are copied and compared."""
+LOG_SECONDS: Final = 10.0
+"""How often the last difference of a version is logged."""
+
+
+class OwnAnswer(NamedTuple):
+    """The session's own answer to a request."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Shadowing:
+    """The shadow versions of one session."""
+
+    def __init__(self, session: Session, versions: VersionForwarder) -> None:
+        self._session = session
+        self._versions = versions
+        self._copies: set[asyncio.Task[None]] = set()
+        self._logged: dict[str, float] = {}
+        """When a difference was last logged, by version."""
+
+    def after(self, head: HttpHead, operation: Operation, body: Body) -> Callable[[OwnAnswer], None] | None:
+        """What to do with the answer to a request; None if it has no copies."""
+        if operation is not Operation.INFER or FORWARDED in head.headers:
+            return None
+        drawn = random.random()
+        routes = [
+            (route, route.shadow)
+            for route in self._session.versions
+            if route.shadow is not None and not route.problem and drawn < route.shadow.share
+        ]
+        if not routes:
+            return None
+
+        def send(answer: OwnAnswer) -> None:
+            for route, shadow in routes:
+                self._send(head, body, answer, route, shadow)
+
+        return send
+
+    def _send(self, head: HttpHead, body: Body, answer: OwnAnswer, route: VersionRoute, shadow: ShadowRoute) -> None:
+        if len(self._copies) >= MOST_COPIES or max(len(body), len(answer.body)) > MOST_BYTES:
+            self._count(route, "dropped")
+            return
+        copy = asyncio.get_running_loop().create_task(self._copy(head, body, answer, route, shadow))
+        self._copies.add(copy)
+        copy.add_done_callback(self._copies.discard)
+
+    async def _copy(
+        self, head: HttpHead, body: Body, answer: OwnAnswer, route: VersionRoute, shadow: ShadowRoute
+    ) -> None:
+        try:
+            reply = await self._versions.exchange(head, Operation.INFER, body, route)
+            if reply.status != 200:
+                self._count(route, "failed")
+            elif len(reply.body) > MOST_BYTES:
+                self._count(route, "dropped")
+            else:
+                theirs = OwnAnswer(reply.headers, reply.body)
+                found = await asyncio.to_thread(_compared, answer, theirs, shadow)
+                self._count(route, "different" if found else "equal")
+                self._log(route, found)
+        except BodyMemoryError:
+            self._count(route, "dropped")
+        except (VersionAwayError, AnswerError):
+            self._count(route, "failed")
+        except Exception:
+            logger.exception("session %s: %s", self._session.key, route.label)
+            self._count(route, "failed")
+
+    def _log(self, route: VersionRoute, found: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if found and now - self._logged.get(route.name, -LOG_SECONDS) >= LOG_SECONDS:
+            self._logged[route.name] = now
+            logger.warning("session %s: %s answers differently: %s", self._session.key, route.label, found)
+
+    def _count(self, route: VersionRoute, result: str) -> None:
+        self._session.meter.shadows[f"{route.name}/{result}"] += 1
+
+
+def _compared(ours: OwnAnswer, theirs: OwnAnswer, shadow: ShadowRoute) -> str:
+    """How the answers differ; empty if they do not. Raises AnswerError."""
+    return difference(decode_answer(ours.headers, ours.body), decode_answer(theirs.headers, theirs.body), shadow)
