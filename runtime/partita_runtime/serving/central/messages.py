@@ -232,6 +232,7 @@ class MetricsReport(WireModel):
     size_classes: dict[str, _Count] = {}
     versions: dict[str, _Count] = {}
     shadows: dict[str, _Count] = {}
+    decided: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
@@ -250,6 +251,7 @@ class SessionMetrics(WireModel):
     size_classes: dict[str, _Count] = {}
     versions: dict[str, _Count] = {}
     shadows: dict[str, _Count] = {}
+    decided: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
