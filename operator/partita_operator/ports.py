@@ -13,6 +13,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
+from partita_api.session.request_log import RequestLog
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
@@ -48,6 +49,8 @@ class ServingSpec:
     """The clients whose requests are answered; None for everybody's."""
     versions: tuple[VersionRoute, ...] = ()
     """Other versions of the session."""
+    request_log: RequestLog | None = None
+    """Where frontends log requests, as the platform allows; None for nowhere."""
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,27 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
         pytest.param(
             SESSION, "spec.engine.cluster", "http://ray:8265", "spec.engine.cluster", id="address of a cluster"
         ),
+        pytest.param(
+            SESSION,
+            "spec.frontend",
+            {"requestLog": {"sink": "http://user@sink/"}},
+            "spec.frontend.requestLog.sink",
+            id="a sink with a user",
+        ),
+        pytest.param(
+            SESSION,
+            "spec.frontend",
+            {"requestLog": {"sink": "http://sink/", "sample": "5"}},
+            "spec.frontend.requestLog.sample",
+            id="a sample without %",
+        ),
+        pytest.param(
+            SESSION,
+            "spec.frontend",
+            {"requestLog": {"sink": "http://sink/", "maxBodyBytes": 1 << 30}},
+            "spec.frontend.requestLog.maxBodyBytes",
+            id="bodies of any size in a log",
+        ),
         pytest.param(SESSION, "spec.objective.type", "Fun", '"Cost", "Power", "Throughput"', id="unknown objective"),
         pytest.param(
             SESSION,

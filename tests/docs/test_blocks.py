@@ -54,6 +54,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/tasks/models.md": {PAGES_OF_SESSIONS},
     "docs/tasks/monitoring.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
     "docs/tasks/quotas.md": {PAGES_OF_SESSIONS},
+    "docs/tasks/request-log.md": {PYTHON_PAGES},
     "docs/tasks/scale-to-zero.md": {PAGES_OF_SESSIONS, PAGES_OF_FILES},
     "docs/tasks/simulation.md": {PAGES_OF_FILES, PYTHON_PAGES},
     "docs/tasks/transport-tls.md": {"operator/engines/kuberay/test_on_api_server.py"},

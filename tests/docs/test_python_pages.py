@@ -1,14 +1,21 @@
 """Python on pages that need no service: each program runs."""
 
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from tests.docs.pages import programs
 
+from partita_runtime.load.event_log import read_log
+from partita_runtime.serving.telemetry.logged_events import V2, Content, Origin, logged_event
+
 FUNCTIONS, SCHEDULING = "docs/reference/functions.md", "docs/concepts/scheduling.md"
 SIMULATION, PLANNER = "docs/tasks/simulation.md", "docs/internals/planner.md"
-SDK = "docs/reference/sdk.md"
+SDK, REQUEST_LOG = "docs/reference/sdk.md", "docs/tasks/request-log.md"
 
 
 def execute(program: str, **names: Any) -> dict[str, Any]:
@@ -43,6 +50,27 @@ def test_a_plan() -> None:
     (program,) = programs(PLANNER)
 
     assert execute(program)["outcome"].plan.gpus() == {"t4": 5}
+
+
+def test_a_collector_of_a_request_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = programs(REQUEST_LOG)
+    serving = '("", 8080), Collector).serve_forever()'
+    assert serving in program
+    collector = execute(program.replace(f"ThreadingHTTPServer({serving}", ""))["Collector"]
+    origin, content = Origin("1", "default/traffic", V2), Content(b'{"inputs": []}\0\1', "application/octet-stream", 14)
+    with ThreadingHTTPServer(("127.0.0.1", 0), collector) as server, httpx.Client() as client:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for second in (0, 2):
+            event = logged_event(origin, content, second, max_body_bytes=100)
+            answer = client.post(f"http://127.0.0.1:{server.server_port}", headers=event.headers, content=event.body)
+            assert answer.status_code == 204
+        server.shutdown()
+    with Path("requests.jsonl").open() as lines:
+        requests = read_log(lines).requests
+    assert [request.second for request in requests] == [0.0, 2.0]
+    assert {request.payload.body for request in requests} == {content.body}
+    assert requests[0].payload.headers["Inference-Header-Content-Length"] == "14"
 
 
 def test_a_session_from_python(capsys: pytest.CaptureFixture[str]) -> None:

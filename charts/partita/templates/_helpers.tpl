@@ -80,7 +80,7 @@ app.kubernetes.io/component: redis
 
 {{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
 {{- define "partita.config" -}}
-{{- $config := pick .Values "defaultEngine" "resyncSeconds" "transport" "exposure" "clients" "mig" "models" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
+{{- $config := pick .Values "defaultEngine" "resyncSeconds" "transport" "exposure" "clients" "mig" "models" "requestLog" "podTemplates" "profiling" "planning" "tracing" "logging" "health" -}}
 {{- $_ := set $config "namespaces" (include "partita.namespaces" . | fromJsonArray) -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}

@@ -1,15 +1,13 @@
 """A module that another server answers, such as Triton or vLLM: where it is, and what it is asked."""
 
 from enum import StrEnum
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pydantic import Field
 
 from partita_api.fields.arguments import BOUNDS, Arguments
+from partita_api.fields.url import URL_PATTERN
 from partita_api.meta import Rule, SpecModel
-
-URL_PATTERN: Final = r"^https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~\-/]*)?$"
-"""No user, query or fragment: the paths of the protocol follow it."""
 
 
 class EndpointProtocol(StrEnum):

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_api.meta import Rule, SpecModel
+from partita_api.meta import Rule, SpecModel, is_unset
+from partita_api.session.request_log import RequestLog
 
 
 class Frontend(SpecModel):
@@ -45,4 +46,9 @@ class Frontend(SpecModel):
         le=65_535,
         description="Port of the Open Inference Protocol over gRPC on the frontend's node. 0: a free port. "
         "Default: no gRPC. The address is in status.grpcAddress.",
+    )
+    request_log: RequestLog | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="Where a sample of the requests and answers is sent. Default: nowhere.",
     )

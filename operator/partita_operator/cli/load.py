@@ -23,7 +23,7 @@ from partita_operator.cli.option_types import SECONDS, SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
-from partita_runtime.load.event_log import logged_requests
+from partita_runtime.load.event_log import read_log
 from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
 from partita_runtime.load.report import records_csv
 from partita_runtime.load.table import report_table
@@ -68,8 +68,8 @@ Input = tuple[str, DType, list[int]]
 @click.option(
     "--replay",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Log of requests, each line a CloudEvent in JSON as KServe's logger sends it: sent at its times, instead of "
-    "--rate for --seconds.",
+    help="Log of requests, each line a CloudEvent in JSON of a session's request log or KServe's logger: sent at its "
+    "times, instead of --rate for --seconds.",
 )
 @click.option(
     "--speed", type=Number(0.001, 1000), default=1.0, show_default=True, help="How many times faster to --replay."
@@ -185,11 +185,13 @@ def _schedule(
 def _replayed(log: Path, endpoint: str, speed: float) -> tuple[Times, list[Payload]]:
     """The times and the requests of a log. Raises ValueError."""
     with log.open(encoding="utf-8") as lines:
-        logged = logged_requests(lines)
+        found = read_log(lines)
+    if found.without_body:
+        report(f"warning: {found.without_body} requests are not sent: the log has them without their bodies")
     base, _, model = endpoint.rpartition("/v2/models/")
     rows = f"{base}/v1/models/{model}:predict"
-    schedule = np.array([request.second / speed for request in logged])
-    return schedule, [replace(request.payload, url=rows if request.is_v1 else None) for request in logged]
+    schedule = np.array([request.second / speed for request in found.requests])
+    return schedule, [replace(request.payload, url=rows if request.is_v1 else None) for request in found.requests]
 
 
 def _inputs(endpoint: str, headers: dict[str, str], wait_s: float) -> list[Input]:

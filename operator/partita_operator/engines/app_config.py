@@ -12,8 +12,8 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import parse_application
 from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
 
-CHANGED_AT_ONCE: Final = frozenset({"clients", "versions"})
-"""Fields of a frontend's `user_config` that do not wait for a plan: its clients, and other versions."""
+CHANGED_AT_ONCE: Final = frozenset({"clients", "versions", "requestLog"})
+"""Fields of a frontend's `user_config` that do not wait for a plan: its clients, other versions, request log."""
 
 AppConfig = Mapping[str, Any]
 """One application of Serve's declarative configuration."""

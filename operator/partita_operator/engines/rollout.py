@@ -87,7 +87,14 @@ def rollout_target(spec: ServingSpec, options: ServingOptions) -> RolloutTarget:
         session_key=spec.session.key,
         plan=spec.plan.metadata.name,
         frontend=frontend_application(
-            spec.session, spec.plan, spec.profiles, spec.pools, options, spec.clients, spec.versions
+            spec.session,
+            spec.plan,
+            spec.profiles,
+            spec.pools,
+            options,
+            spec.clients,
+            spec.versions,
+            spec.request_log,
         ),
         stages=Deployments(stages),
     )
@@ -134,7 +141,7 @@ def next_step(
         target = replace(target, frontend=_with_variables_of(frontend, target.frontend))
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
-        # Whose requests are answered, and by which version, changes at once, and not when the new plan is ready.
+        # Whose requests are answered and logged, and by which version, changes at once, not when the new plan is ready.
         frontend = with_changes_at_once(target.frontend, frontend)
         return _migrate(target, state, frontend, old, capacity, now, late_seconds)
     message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""

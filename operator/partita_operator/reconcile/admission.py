@@ -26,6 +26,7 @@ REFUSED: Final = frozenset(
         Reason.FORBIDDEN_MODEL,
         Reason.FORBIDDEN_POD_TEMPLATE,
         Reason.FORBIDDEN_RAY_CLUSTER,
+        Reason.FORBIDDEN_REQUEST_LOG,
         Reason.POOL_NOT_FOUND,
         Reason.NO_POOL_SELECTED,
         Reason.POWER_UNKNOWN,

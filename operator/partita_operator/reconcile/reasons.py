@@ -44,6 +44,11 @@ class Reason(StrEnum):
         Severity.WARNING,
         "the platform does not offer the Ray cluster of spec.engine.cluster to the namespace",
     )
+    FORBIDDEN_REQUEST_LOG = (
+        "ForbiddenRequestLog",
+        Severity.WARNING,
+        "the platform does not allow the sink of spec.frontend.requestLog",
+    )
     FORBIDDEN_CLIENTS = "ForbiddenClients", Severity.WARNING, "the platform does not allow what spec.clients names"
     AUTHENTICATION_REQUIRED = (
         "AuthenticationRequired",

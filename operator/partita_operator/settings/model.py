@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from partita_api.fields.url import BEGINNING_PATTERN
 from partita_api.inferencesession import EngineType
 from partita_operator.settings.clients import ClientSettings
 from partita_operator.settings.exposure import ExposureSettings
@@ -19,6 +20,7 @@ from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.planning import PlanningSettings
 from partita_operator.settings.pod_templates import PodTemplateSettings
 from partita_operator.settings.ray import RaySettings
+from partita_operator.settings.request_log import RequestLogSettings
 from partita_operator.settings.section import (
     GIBIBYTES_PATTERN,
     URL_OR_EMPTY_PATTERN,
@@ -28,13 +30,7 @@ from partita_operator.settings.section import (
     SetByChart,
 )
 from partita_runtime.logs import LogFormat
-from partita_runtime.models.policy import (
-    ENDPOINTS_PATTERN,
-    FILES_PATTERN,
-    MODULE_PATTERN,
-    REPOSITORIES_PATTERN,
-    ModelPolicy,
-)
+from partita_runtime.models.policy import FILES_PATTERN, MODULE_PATTERN, REPOSITORIES_PATTERN, ModelPolicy
 from partita_runtime.serving.transport.kind import TransportKind
 
 
@@ -114,7 +110,7 @@ class ModelsSettings(Section):
     hub_offline: bool = Field(
         default=False, description="Download nothing from the hub: use only what hubDirectory has."
     )
-    allowed_endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
+    allowed_endpoints: tuple[Annotated[str, Field(pattern=BEGINNING_PATTERN)], ...] = Field(
         default=(),
         description="Beginnings of URLs, up to a slash (http://triton.models.svc:8000/), of servers that frontends may "
         "call for sessions, with what the frontends' network and tokens allow. Empty: none.",
@@ -251,6 +247,7 @@ class OperatorSettings(Section):
     clients: ClientSettings = ClientSettings()
     mig: MigSettings = MigSettings()
     models: ModelsSettings = ModelsSettings()
+    request_log: RequestLogSettings = RequestLogSettings()
     pod_templates: PodTemplateSettings = PodTemplateSettings()
     profiling: ProfilingSettings = ProfilingSettings()
     planning: PlanningSettings = PlanningSettings()

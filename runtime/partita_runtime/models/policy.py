@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, model_validator
 
+from partita_api.fields.url import BEGINNING_PATTERN, begins_with_one_of, server_of
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
 from partita_api.session.module import ModelSource
@@ -24,9 +25,6 @@ MODULE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 FILES_PATTERN: Final = r"^.+(/|[^/]@sha256:[0-9a-f]{64})$"
 """What entries of allowed files look like: a directory, or a file with its digest."""
-
-ENDPOINTS_PATTERN: Final = r"^https?://[A-Za-z0-9.\-]+(:[0-9]{1,5})?/([A-Za-z0-9._~\-/]*/)?$"
-"""What entries of allowed endpoints look like: the beginning of URLs, up to a slash."""
 
 REPOSITORIES_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*/([A-Za-z0-9][A-Za-z0-9_.-]*(@[0-9a-f]{40})?)?$"
 """What entries of allowed repositories look like: an owner, a repository, or a repository with its commit."""
@@ -51,7 +49,7 @@ class ModelPolicy(SpecModel):
         default=False, description="Whether a file needs a SHA-256 digest, from `files` or from the session."
     )
 
-    endpoints: tuple[Annotated[str, Field(pattern=ENDPOINTS_PATTERN)], ...] = Field(
+    endpoints: tuple[Annotated[str, Field(pattern=BEGINNING_PATTERN)], ...] = Field(
         default=(), description="Beginnings of the URLs that modules with an endpoint may have. Default: none."
     )
     repositories: tuple[Annotated[str, Field(pattern=REPOSITORIES_PATTERN)], ...] | None = Field(
@@ -129,11 +127,11 @@ class ModelPolicy(SpecModel):
 
     def endpoint_problem(self, url: str) -> str:
         """Why the URL of an endpoint is forbidden; empty if it is allowed."""
-        if ".." not in url.split("/") and any(f"{url.rstrip('/')}/".startswith(entry) for entry in self.endpoints):
+        if begins_with_one_of(self.endpoints, url):
             return ""
         return (
             f"endpoint {url} is not a URL that the platform allows ({', '.join(self.endpoints) or 'none'}); use one of "
-            f"those, or add {'/'.join(url.split('/')[:3])}/ to models.allowedEndpoints of the chart"
+            f"those, or add {server_of(url)} to models.allowedEndpoints of the chart"
         )
 
     def digest_of(self, file: str) -> str | None:

@@ -73,6 +73,7 @@ class FrontendReplica:
         """Serve awaits this once all of its own requests are answered; those on other ports are answered here."""
         self._standby.release()
         await asyncio.gather(self._grpc.close(), self._http.close())
+        await self._session.request_log.finish()
         self._session.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)

@@ -1,5 +1,6 @@
 """`partita load` and the session: it waits if it is told to, and says what is wrong with answers."""
 
+import base64
 import json
 import socket
 import threading
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_runtime.serving.protocol.inference_client import encode_request
 
 METADATA = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]}'
 
@@ -27,6 +29,8 @@ class Starting(BaseHTTPRequestHandler):
     """What clients sent."""
     received: ClassVar[list[tuple[str, bytes]]] = []
     """Paths and bodies of inference requests."""
+    lengths: ClassVar[list[str | None]] = []
+    """How much of these is JSON."""
 
     def do_GET(self) -> None:
         self.authorizations.append(self.headers["Authorization"])
@@ -38,6 +42,7 @@ class Starting(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.authorizations.append(self.headers["Authorization"])
+        self.lengths.append(self.headers["Inference-Header-Content-Length"])
         self.received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
         self._answer(b"{}")
 
@@ -114,6 +119,29 @@ def test_load_replays_a_log(session_url: str, monkeypatch: pytest.MonkeyPatch, t
     ]
     report = json.loads(done.stdout)
     assert (report["requests"], report["duration_s"]) == (3, 1.0)
+
+
+def test_load_replays_binary_tensors_and_says_what_it_leaves_out(
+    session_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    received: list[tuple[str, bytes]] = []
+    lengths: list[str | None] = []
+    monkeypatch.setattr(Starting, "received", received)
+    monkeypatch.setattr(Starting, "lengths", lengths)
+    request = encode_request({"x": np.arange(4, dtype=np.float32)[None]})
+    kind = {"specversion": "1.0", "type": "org.kubeflow.serving.inference.request", "time": "2026-11-27T10:00:00Z"}
+    kind |= {"datacontenttype": request.headers["Content-Type"], "protocol": "v2"}
+    length = request.headers["Inference-Header-Content-Length"]
+    encoded = base64.b64encode(request.body).decode()
+    events = [{**kind, "jsonheaderlength": length, "data_base64": encoded}, {**kind, "omittedbytes": "9000000"}]
+    log = tmp_path / "requests.jsonl"
+    log.write_text("\n".join(map(json.dumps, events)))
+
+    done = CliRunner().invoke(main, ["load", session_url, "--slo-ms", "10000", "--replay", str(log)])
+
+    assert done.exit_code == ExitCode.OK, done.output
+    assert (received, lengths) == ([("/default/starting/v2/models/starting/infer", request.body)], [length])
+    assert "1 requests are not sent: the log has them without their bodies" in done.output
 
 
 def test_a_log_that_cannot_be_replayed(session_url: str, tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ FRONTEND = frontend_name(SESSION)
 TICK_SECONDS = 10.0
 
 
-def frontend_config(plan: str, clients: Mapping[str, Any] | None = None, **others: Any) -> AppConfig:
-    given = {**({} if clients is None else {"clients": clients}), **others}
-    user_config = {"plan": {"name": plan}, **given}
+def frontend_config(plan: str, **others: Any) -> AppConfig:
+    """A frontend of this plan, with `others` in its `user_config`."""
+    user_config = {"plan": {"name": plan}, **others}
     return {"name": FRONTEND, "deployments": [{"name": "frontend", "user_config": user_config}]}
 
 

@@ -124,17 +124,18 @@ def test_a_plan_that_never_becomes_ready_does_not_change_the_old_one() -> None:
     assert serve.counts() == {"one/0": 2, "two/0": 2}
 
 
-def test_other_clients_do_not_wait_for_a_new_plan() -> None:
-    """A key that was revoked is refused at once, also while a migration never ends."""
+@pytest.mark.parametrize("field", ["clients", "requestLog"])
+def test_other_clients_and_sinks_do_not_wait_for_a_new_plan(field: str) -> None:
+    """A key that was revoked is refused at once, and a sink gets no more, also while a migration never ends."""
     serve = rolled_out({"a": 8}, desired("one", 2))
     serve.broken = frozenset({"two"})
-    for keys in (["first"], ["second"], None):
+    for value in ({"apiKeys": ["first"]}, {"apiKeys": ["second"]}, None):
         target = desired("two", 2)
-        frontend = frontend_config("two", {"apiKeys": keys} if keys is not None else None)
+        frontend = frontend_config("two", **({field: value} if value is not None else {}))
         step(serve, replace(target, frontend=frontend))
         (deployment,) = serve.configs[FRONTEND]["deployments"]
         assert told(serve) == "one"
-        assert deployment["user_config"].get("clients", {}).get("apiKeys") == keys
+        assert deployment["user_config"].get(field) == value
 
 
 def test_other_versions_do_not_wait_for_a_new_plan() -> None:

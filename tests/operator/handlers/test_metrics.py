@@ -128,6 +128,7 @@ def frontend_metrics() -> Iterator[Metric]:
     meter.versions["2/answered"] = 1
     meter.decided[decision_key("detector", "plates", EdgeDecision.TAKEN)] = 1
     meter.shadows["3/equal"] = 1
+    meter.logged["sent"] = 1
     return text_string_to_metric_families(metrics_text(signals, meter).decode())
 
 

@@ -26,6 +26,7 @@ from partita_api.session.module import (
     NamedInput,
     TensorSpec,
 )
+from partita_api.session.request_log import RequestLog
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
@@ -141,6 +142,8 @@ class Application:
     """The clients whose requests are answered; None for everybody's."""
     versions: tuple[VersionRoute, ...] = ()
     """Other versions of the session."""
+    request_log: RequestLog | None = None
+    """Where requests are logged; None for nowhere."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -187,6 +190,10 @@ class Application:
     def planned(self, name: str, **fields: Any) -> Self:
         """The same session under another plan; `stages`, `replicas` or `batch_size` may differ."""
         return replace(self, plan_name=name, **fields)
+
+    def logging_to(self, sink: str, **fields: Any) -> Self:
+        """Requests and answers are sent to this URL."""
+        return replace(self, request_log=RequestLog.model_validate({"sink": sink, **fields}))
 
     def with_spec(self, **fields: Any) -> Self:
         """Other fields of the session's spec."""
@@ -255,7 +262,7 @@ class Application:
     @property
     def epoch(self) -> Epoch:
         bandwidth = dict.fromkeys(self.pools, 10000000000.0)
-        return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients, self.versions)
+        return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients, self.versions, self.request_log)
 
     def stage_arguments(self) -> list[StageArguments]:
         """The arguments of each replica of the plan."""

@@ -277,7 +277,8 @@ def _serving_spec(
         return f"Its pods stay as they are: {conflict}."
     departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
     versions = session_versions(world).routes
-    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed, versions)
+    request_log = world.settings.request_log.granted(world.session.spec.frontend.request_log)
+    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed, versions, request_log)
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

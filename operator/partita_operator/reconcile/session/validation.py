@@ -68,6 +68,8 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
 def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecProblem | None:
     if problems := settings.models.policy.session_problems(session.spec):
         return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(problems)}.")
+    if problem := settings.request_log.problem(session.spec.frontend.request_log):
+        return SpecProblem(Reason.FORBIDDEN_REQUEST_LOG, f"{problem}.")
     namespace, cluster = session.namespace, session.spec.engine.cluster
     if cluster is not None and settings.ray.cluster_for(cluster, namespace) is None:
         return SpecProblem(

@@ -233,6 +233,7 @@ class MetricsReport(WireModel):
     versions: dict[str, _Count] = {}
     shadows: dict[str, _Count] = {}
     decided: dict[str, _Count] = {}
+    logged: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
@@ -252,6 +253,7 @@ class SessionMetrics(WireModel):
     versions: dict[str, _Count] = {}
     shadows: dict[str, _Count] = {}
     decided: dict[str, _Count] = {}
+    logged: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 

@@ -15,6 +15,7 @@ from partita_api.meta import SpecModel
 from partita_api.pipelineplan import PipelinePlan, Stage
 from partita_api.pool.ray_resource import digest_of
 from partita_api.profile import Profile
+from partita_api.session.request_log import RequestLog
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.epochs import epoch
@@ -89,14 +90,15 @@ def frontend_application(
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
     clients: AllowedClients | None = None,
     versions: tuple[VersionRoute, ...] = (),
+    request_log: RequestLog | None = None,
 ) -> dict[str, Any]:
     """The application of the session's frontend. It serves `plan` once the plan's replicas are ready.
 
-    Until then it serves the previous plan. It answers `clients` only, None for everybody, and sends requests for
-    other `versions` on. Profiles are by (module, pool), pools by name.
+    Until then it serves the previous plan. It answers `clients` only, None for everybody, sends requests for other
+    `versions` on, and logs requests by `request_log`, None for nowhere. Profiles are by (module, pool), pools by name.
     """
     bandwidth = {name: float(pool.spec.bandwidth) for name, pool in pools.items()}
-    serving = epoch(session, plan, profiles, bandwidth, clients, versions)
+    serving = epoch(session, plan, profiles, bandwidth, clients, versions, request_log)
     return {
         "name": frontend_name(session.key),
         "route_prefix": route_prefix(session.key),

@@ -11,6 +11,7 @@ from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
+from partita_api.session.request_log import RequestLog
 from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
@@ -36,6 +37,9 @@ class Epoch(SpecModel):
     """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
     versions: tuple[VersionRoute, ...] = ()
     """Other versions of the session, which change in the same way."""
+    request_log: RequestLog | None = None
+    """Where requests are logged, as the platform allows, and not what `session` has; None for nowhere. It changes
+    without waiting for the plan, too."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
@@ -60,10 +64,12 @@ def epoch(
     bandwidth: Mapping[str, float],
     clients: AllowedClients | None = None,
     versions: tuple[VersionRoute, ...] = (),
+    request_log: RequestLog | None = None,
 ) -> Epoch:
     """The epoch in which `plan` serves the session's `clients`, beside other `versions` of the session.
 
-    Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError with the key of a missing profile.
+    It logs requests by `request_log`, None for nowhere. Profiles are by (module, pool), bandwidth by pool in bit/s.
+    Raises KeyError with the key of a missing profile.
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
     shown = {module: profiles[module, pool] for module, pool in sorted(used, reverse=True)}
@@ -71,12 +77,14 @@ def epoch(
     served = {module.name: size_classes(module)[0].name for module in session.spec.modules}
     names = {module: shown[first].output_names for module, first in served.items() if first in shown}
     names |= {module.name: module.endpoint.outputs for module in session.spec.modules if module.endpoint is not None}
+    frontend = session.spec.frontend.model_copy(update={"request_log": None})
     return Epoch(
         session_key=session.key,
-        session=session.spec,
+        session=session.spec.model_copy(update={"frontend": frontend}),
         plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
         outputs={module: profile.outputs for module, profile in shown.items()},
         output_names={module: known for module, known in names.items() if module in asked},
         clients=clients,
         versions=versions,
+        request_log=request_log,
     )

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
@@ -14,7 +15,7 @@ from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MA
 from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_routes import Operation
-from partita_runtime.serving.ingress.http_service import too_slow
+from partita_runtime.serving.ingress.http_service import answer_to, logged_answer, too_slow
 from partita_runtime.serving.ingress.image_request import with_tensors
 from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
 from partita_runtime.serving.ingress.pending_request import PendingRequest
@@ -22,15 +23,19 @@ from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for, not_here
 from partita_runtime.serving.ingress.versions.choice import by_header
+from partita_runtime.serving.protocol import oip
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.protocol.grpc_triton_messages import REFUSED_METHODS
-from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
+from partita_runtime.serving.protocol.inference import InferRequest, RequestError, bytes_tensor, server_metadata
+from partita_runtime.serving.protocol.inference_client import HEADER_LENGTH, encode_request
 from partita_runtime.serving.protocol.triton import REFUSALS
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError
+from partita_runtime.serving.telemetry.logged_events import V2, Content
+from partita_runtime.serving.telemetry.request_log import RequestEvents
 
 logger = logging.getLogger(__name__)
 
@@ -127,10 +132,30 @@ class _Methods:
             _refuse_versions(self._session.versions, metadata)
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
         requested = decode_request(message, executor.interface).within(patience)
+        logged = self._session.request_log.sampled(V2)
+        if logged is None:
+            return await self._infer(message, requested, executor, arrived, metadata)
+        logged.received(_logged_content(requested))
+        try:
+            return await self._infer(message, requested, executor, arrived, metadata, logged)
+        except Exception as error:
+            answer = answer_to(error)
+            logged.answered(logged_answer(answer.headers, answer.content), answer.status)
+            raise
+
+    async def _infer(
+        self,
+        message: Any,
+        requested: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
+        metadata: Mapping[str, str],
+        logged: RequestEvents | None = None,
+    ) -> Any:
         if requested.images:
             requested = await with_tensors(self._session, requested, executor, arrived, metadata)
             executor = self._executor(message.model_name, message.model_version)
-        request = _GrpcInference(self._session, requested, executor, arrived, metadata)
+        request = _GrpcInference(self._session, requested, executor, arrived, metadata, logged)
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -176,7 +201,7 @@ def _refuse_versions(routes: Sequence[VersionRoute], metadata: Mapping[str, str]
 class _GrpcInference(PendingRequest):
     """A request by gRPC."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("_logged", "answer")
 
     def __init__(
         self,
@@ -185,12 +210,17 @@ class _GrpcInference(PendingRequest):
         executor: EpochExecutor,
         arrived: int,
         metadata: Mapping[str, str],
+        logged: RequestEvents | None,
     ) -> None:
+        self._logged = logged
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         super().__init__(session, requested, executor, arrived, metadata)
 
     def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
-        return encode_answer(requested, executor.interface, tensors)
+        answer = encode_answer(requested, executor.interface, tensors)
+        if self._logged is not None:
+            self._logged.answered(logged_answer(*oip.encode_answer(requested, executor.interface, tensors)), 200)
+        return answer
 
     def give(self, answer: Any) -> None:
         if not self.answer.done():
@@ -199,6 +229,14 @@ class _GrpcInference(PendingRequest):
     def refuse(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _logged_content(requested: InferRequest) -> Content:
+    """A request as the request log has it: by HTTP, with binary tensors, so that it can be replayed."""
+    images = {name: bytes_tensor(images, (len(images),)) for name, images in requested.images.items()}
+    tensors = {name: np.asarray(tensor) for name, tensor in requested.inputs.items()}
+    payload = encode_request({**tensors, **images}, tuple(requested.outputs or ()))
+    return Content(payload.body, payload.headers["Content-Type"], int(payload.headers[HEADER_LENGTH]))
 
 
 def _credentials(context: Any) -> list[str]:

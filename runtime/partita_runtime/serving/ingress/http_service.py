@@ -31,6 +31,7 @@ from partita_runtime.serving.protocol.inference import (
     model_metadata,
     server_metadata,
 )
+from partita_runtime.serving.protocol.oip import HEADER_LENGTH
 from partita_runtime.serving.protocol.openapi.document import openapi
 from partita_runtime.serving.protocol.triton import REFUSALS, asks_only_ready
 from partita_runtime.serving.session.body_memory import BodyMemoryError, BodyReading
@@ -38,7 +39,9 @@ from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.unserved_error import UnservedError
+from partita_runtime.serving.telemetry.logged_events import V1, V2, Content
 from partita_runtime.serving.telemetry.metrics import CONTENT_TYPE, metrics_text
+from partita_runtime.serving.telemetry.request_log import RequestEvents
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ CONTENT_TYPES: Final = (
 )
 """Content types of an inference request."""
 _V1_TYPES: Final = ("application/json", STRUCTURED_TYPE, "application/x-www-form-urlencoded", "")
+_INDEFINITE_TYPES: Final = frozenset({"application/json", "application/x-www-form-urlencoded", ""})
+"""Content types that clients send with JSON, and also with binary tensors behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +197,17 @@ class HttpService:
         format = format_of(call.operation is Operation.PREDICT, call.event)
         received = Received(body, call.content_type, call.head.headers, self.settings.max_json_bytes)
         requested = format.decode(received, executor.interface)
+        logged = self._session.request_log.sampled(V1 if call.operation is Operation.PREDICT else V2)
+        if logged is not None:
+            logged.received(_logged_content(call, body))
+            client = _LoggedClient(client, logged)
         if requested.images:
             client.began(asyncio.create_task(self._infer_images(client, call, format, requested, executor, arrived)))
-        else:
+            return
+        try:
             client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
+        except Exception as error:
+            client.answer(_failure(error))
 
     async def _infer_images(
         self,
@@ -290,6 +302,35 @@ class _HttpInference(PendingRequest):
         self._client.answer(_failure(error))
 
 
+class _LoggedClient:
+    """A client whose answer is logged."""
+
+    def __init__(self, client: HttpClient, logged: RequestEvents) -> None:
+        self._client, self._logged = client, logged
+
+    def began(self, request: CancellableRequest) -> None:
+        self._client.began(request)
+
+    def answer(self, answer: HttpAnswer) -> None:
+        self._client.answer(answer)
+        self._logged.answered(logged_answer(answer.headers, answer.content), answer.status)
+
+
+def logged_answer(headers: Mapping[str, str], content: bytes) -> Content:
+    """An answer as the request log has it."""
+    return Content(content, headers["content-type"], digits(headers.get(HEADER_LENGTH, "")))
+
+
+def _logged_content(call: HttpCall, body: Body) -> Content:
+    """A request as the request log has it, without any other of its headers: they have the client's credentials."""
+    content_type, length = call.content_type, None
+    if call.operation is not Operation.PREDICT:
+        length = digits(call.head.headers.get(HEADER_LENGTH, ""))
+    if content_type in _INDEFINITE_TYPES:
+        content_type = "application/json" if length is None else "application/octet-stream"
+    return Content(body, content_type, length)
+
+
 _MEASUREMENTS: Final = {Operation.SIGNALS, Operation.METRICS}
 """What clients must not read."""
 _NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation.READY, *_MEASUREMENTS})
@@ -297,12 +338,16 @@ _NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation
 
 
 def _failure(error: Exception) -> HttpAnswer:
+    if not isinstance(error, UnservedError | BodyMemoryError | RequestError):
+        logger.error("a request raised an unexpected error", exc_info=error)
+    return answer_to(error)
+
+
+def answer_to(error: Exception) -> HttpAnswer:
+    """The answer to a request that raised this error, which is not written to the frontend's log."""
     if isinstance(error, UnservedError | BodyMemoryError):
         return refusal(refused(error))
-    if isinstance(error, RequestError):
-        return refusal(error)
-    logger.error("a request raised an unexpected error", exc_info=error)
-    return _json({"error": "internal error"}, 500)
+    return refusal(error) if isinstance(error, RequestError) else _json({"error": "internal error"}, 500)
 
 
 def refusal(error: RequestError) -> HttpAnswer:

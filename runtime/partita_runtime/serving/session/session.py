@@ -24,6 +24,7 @@ from partita_runtime.serving.session.image_decoder import ImageDecoder
 from partita_runtime.serving.session.measurement import FrontendAddresses, SessionMeasurement
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.waiting_room import Place, Waiter, WaitingRoom
+from partita_runtime.serving.telemetry.request_log import RequestLogger
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals
 from partita_runtime.serving.transport.bounded_http import http_client
 from partita_runtime.serving.transport.transport import TCP, Transport
@@ -76,6 +77,8 @@ class Session:
         self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)
         self.meter = Meter()
         """Counts the requests of this frontend."""
+        self.request_log = RequestLogger(session_key, settings.max_log_bytes, self.meter.logged)
+        """Sends a sample of the requests and answers to a sink."""
         self.waiting = WaitingRoom(settings.max_held_requests, self.bodies, self.meter)
         """Requests that are held until there are replicas."""
         self.addresses = FrontendAddresses()
@@ -115,6 +118,7 @@ class Session:
         self._epochs.close()
         self._measurement.close()
         self.images.close()
+        self.request_log.close()
 
     @property
     def serving(self) -> EpochExecutor | None:
@@ -157,11 +161,12 @@ class Session:
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; the current epoch serves until then.
 
-        Its clients and its other versions are those of all requests from now on.
+        Its clients, its other versions and its request log are those of all requests from now on.
         """
         self.clients.allow(epoch.clients)
         self.versions = epoch.versions
-        self._epochs.move_to(epoch.model_copy(update={"clients": None, "versions": ()}))
+        self.request_log.follow(epoch.request_log)
+        self._epochs.move_to(epoch.model_copy(update={"clients": None, "versions": (), "request_log": None}))
 
     def signals(self) -> SessionSignals:
         """The measurements of all frontends over the session's autoscaling window.

@@ -30,6 +30,8 @@ class FrontendSettings(SpecModel):
     max_held_requests: int = MOST_HELD
     """Most requests that are held while a session that has scaled to zero has no replicas. `max_reading_bytes` bounds
     their bodies together with those that have arrived in part."""
+    max_log_bytes: int = 32 * 1024 * 1024
+    """Most bytes of events that wait for the sink of the request log, or are being sent. Others are dropped."""
     max_connections: int = 10_000
     """Most connections to the frontend's own HTTP port; never more than three quarters of the limit of open files."""
     trace_directory: str | None = None

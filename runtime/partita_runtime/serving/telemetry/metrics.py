@@ -44,6 +44,7 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
             "module",
             meter.size_classes,
         ),
+        ("partita_request_log_events", "Events of the request log, by what became of them", "result", meter.logged),
     ):
         counter = CounterMetricFamily(name, text, labels=("session", label))
         for value, count in sorted(counts.items()):

@@ -143,6 +143,8 @@ class Meter:
     """Answers at edges with a condition, by `decision_key`."""
     shadows: Counter[str] = field(default_factory=Counter)
     """Copies of requests for shadow versions, by VERSION/RESULT."""
+    logged: Counter[str] = field(default_factory=Counter)
+    """Events of the request log, by what became of them."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
@@ -157,6 +159,7 @@ class Meter:
             "versions": self.versions,
             "decided": self.decided,
             "shadows": self.shadows,
+            "logged": self.logged,
         }
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:

@@ -164,6 +164,13 @@ READY = ("True", "Serving")
             id="forbidden endpoint",
         ),
         pytest.param(
+            lambda: after(5, cluster(DETECTOR.with_spec(frontend={"requestLog": {"sink": "http://sink.logs.svc/a"}}))),
+            ("False", "ForbiddenRequestLog"),
+            "Stalled",
+            "add http://sink.logs.svc/ to requestLog.allowedSinks of the chart",
+            id="forbidden sink",
+        ),
+        pytest.param(
             lambda: after(5, cluster(DETECTOR, fast=0, slow=0)),
             ("False", "NoCapacity"),
             "Stalled",

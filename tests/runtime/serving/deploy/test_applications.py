@@ -13,6 +13,7 @@ from partita_api.inferencesession import Engine, EngineType
 from partita_api.pod.template import PodTemplate
 from partita_api.session.expose import Expose, IngressExposure
 from partita_api.session.frontend import Frontend
+from partita_api.session.request_log import RequestLog
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import (
     ApplicationName,
@@ -124,7 +125,7 @@ def stages(app: Application, **replicas: int) -> list[dict[str, Any]]:
 
 
 def frontend(app: Application) -> dict[str, Any]:
-    return frontend_application(app.session, app.plan, app.profiles, app.pools)
+    return frontend_application(app.session, app.plan, app.profiles, app.pools, request_log=app.request_log)
 
 
 def without_deployments(app: dict[str, Any]) -> dict[str, Any]:
@@ -191,6 +192,7 @@ def test_several_frontends_are_replicas_of_one_application_and_do_not_change_the
         pytest.param({"engine": Engine(type=EngineType.RAY)}, id="an engine"),
         pytest.param({"expose": Expose(ingress=IngressExposure(host="traffic.example.com"))}, id="a public address"),
         pytest.param({"pod_template": PodTemplate(image="registry.example.com/models:1")}, id="a pod template"),
+        pytest.param({"frontend": Frontend(request_log=RequestLog(sink="http://sink"))}, id="a sink not granted"),
     ],
 )
 def test_a_frontend_of_an_earlier_version_gets_nothing_that_it_does_not_know(fields: dict[str, Any]) -> None:
@@ -203,8 +205,9 @@ def test_an_slo_does_not_change_the_stages() -> None:
 
 def test_processes_can_read_their_arguments() -> None:
     app = detector_with_crops()
-    (deployment,) = frontend(app)["deployments"]
-    assert Epoch.model_validate(deployment["user_config"]) == app.epoch
+    for each in (app, app.logging_to("http://sink", sample="5%")):
+        (deployment,) = frontend(each)["deployments"]
+        assert Epoch.model_validate(deployment["user_config"]) == each.epoch
     assert [StageArguments.model_validate(a["args"]).module for a in stages(app)] == ["detector", "classifier"]
 
 
