@@ -103,6 +103,11 @@ class Version(SpecModel):
         description='Share of the requests that choose no version, such as "10%". The rest stays with the session '
         "itself. A version that is not ready gets none.",
     )
+    withdraw_if_slo_missed: bool = Field(
+        default=False,
+        description="Take the version's share away once its session's condition SLOMet is False. The share comes back "
+        "when the spec of this session changes.",
+    )
     header: VersionHeader | None = Field(
         default=None, description="Requests with this header go to the version. Default: none do."
     )
@@ -165,4 +170,7 @@ class VersionStatus(StatusModel):
     ready: bool = Field(description="Whether it gets its share of the requests.")
     share: str = Field(description="Share of the requests that choose no version, as it is now.")
     copies: str | None = Field(default=None, description="Share of the requests that it gets copies of, as it is now.")
+    withdrawn_generation: int | None = Field(
+        default=None, ge=0, description="The metadata.generation for which the share was taken away."
+    )
     message: str = Field(default="", max_length=256, description="Why it is not ready.")

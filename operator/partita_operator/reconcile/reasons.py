@@ -104,6 +104,7 @@ class Reason(StrEnum):
     EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
     VERSION_MISSING = "VersionMissing", Severity.WARNING, "a session of spec.versions does not exist"
     VERSION_ELSEWHERE = "VersionElsewhere", Severity.WARNING, "a session of spec.versions has another engine"
+    VERSION_WITHDRAWN = "VersionWithdrawn", Severity.WARNING, "a session of spec.versions has missed its SLO"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
     ENGINE_UNAVAILABLE = "EngineUnavailable", Severity.WARNING, "the serving engine does not answer"

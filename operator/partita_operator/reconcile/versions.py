@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from partita_api.conditions import ConditionType, is_true
+from partita_api.conditions import ConditionStatus, ConditionType, is_true
 from partita_api.fields.quantity import Percent
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_api.session.versions import Shadow, Version, VersionStatus
@@ -58,7 +58,7 @@ def session_versions(world: SessionWorld) -> SessionVersions:
     obstacles = {version.name: _obstacle(world, version) for version in versions}
     return SessionVersions(
         routes=tuple(_route(world, version, obstacles[version.name]) for version in versions),
-        statuses=tuple(_status(version, obstacles[version.name]) for version in versions),
+        statuses=tuple(_status(world.session, version, obstacles[version.name]) for version in versions),
         finding=_finding(versions, {name: found for name, found in obstacles.items() if found is not None}),
     )
 
@@ -77,7 +77,18 @@ def _obstacle(world: SessionWorld, version: Version) -> _VersionObstacle | None:
         return _VersionObstacle("cannot be reached before this session has a frontend", Reason.VERSION_NOT_READY)
     if not is_true(other.status.conditions, ConditionType.READY):
         return _VersionObstacle("is not ready", Reason.VERSION_NOT_READY, blocks=False)
+    if _is_withdrawn(session, version, other):
+        return _VersionObstacle("has missed its SLO", Reason.VERSION_WITHDRAWN, blocks=False)
     return None
+
+
+def _is_withdrawn(session: InferenceSession, version: Version, other: InferenceSession) -> bool:
+    """Whether its share is taken away: without requests it meets its SLO, so this stays until the spec changes."""
+    if not version.withdraw_if_slo_missed:
+        return False
+    found = condition(other.status.conditions, ConditionType.SLO_MET)
+    missed = found is not None and found.status == ConditionStatus.FALSE
+    return missed or _withdrawn_before(session, version) is not None
 
 
 def _session_of(world: SessionWorld, version: Version) -> InferenceSession | None:
@@ -125,7 +136,8 @@ def _answer_seconds(other: InferenceSession) -> float:
     return _GIVEN_UP_AFTER_SLOS * other.spec.slo.latency_ms / 1000 + held + _TRANSFER_SECONDS
 
 
-def _status(version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:
+def _status(session: InferenceSession, version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:
+    withdrawn = obstacle is not None and obstacle.reason is Reason.VERSION_WITHDRAWN
     copies = version.shadow.share if version.shadow is not None else None
     return VersionStatus(
         name=version.name,
@@ -133,8 +145,15 @@ def _status(version: Version, obstacle: _VersionObstacle | None) -> VersionStatu
         ready=obstacle is None,
         share=version.share if obstacle is None else _NO_SHARE,
         copies=copies if copies is None or obstacle is None else _NO_SHARE,
+        withdrawn_generation=session.metadata.generation if withdrawn else _withdrawn_before(session, version),
         message="" if obstacle is None else f"Session {version.session} {obstacle.problem}.",
     )
+
+
+def _withdrawn_before(session: InferenceSession, version: Version) -> int | None:
+    """The generation for which it was withdrawn, kept while another obstacle hides that; None for an earlier one."""
+    kept = [status.withdrawn_generation for status in session.status.versions if status.name == version.name]
+    return session.metadata.generation if session.metadata.generation in kept else None
 
 
 def _finding(versions: tuple[Version, ...], obstacles: dict[str, _VersionObstacle]) -> Finding:

@@ -7,9 +7,10 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.fields.approval import Approval
-from partita_api.inferencesession import Engine, EngineType
+from partita_api.inferencesession import Engine, EngineType, Signals
 from partita_api.session.autoscaling import Autoscaling, ScaleToZero
 from partita_api.session.versions import Version
+from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.admission import judge_session
 from partita_operator.settings.model import OperatorSettings
 from partita_runtime.serving.deploy.version_routes import ShadowRoute, VersionRoute
@@ -162,6 +163,54 @@ def test_a_session_that_serves_sends_nothing_to_itself() -> None:
     made.run(3)
     (route,) = routes(made)
     assert (route.url, route.problem) == ("", "is this session itself")
+
+
+WATCHED = {"name": "2", "session": "traffic-v2", "share": "10%", "withdrawIfSloMissed": True}
+MISSED, MET = Signals(offered_rate="10", bad_rate="0.5"), Signals(offered_rate="10", bad_rate="0")
+
+
+def measured(made: SimulatedCluster, signals: Signals) -> None:
+    """What the frontends of the version report in the next passes."""
+    plan = made.engine.applied["default/traffic-v2"].plan.metadata.name
+    made.engine.reported["default/traffic-v2"] = ServingSignals(signals, plan, ())
+    made.run(2)
+
+
+def test_a_version_that_misses_its_slo_loses_its_share_until_the_spec_changes() -> None:
+    made = settled(with_versions(WATCHED), SECOND)
+    assert ready(made) == ("True", "VersionsReady")
+    measured(made, MISSED)
+    (route,) = routes(made)
+    assert (route.problem, route.url != "") == ("has missed its SLO", True)
+    assert (ready(made), made.session("traffic").status.version_shares) == (("False", "VersionWithdrawn"), "2=0%")
+    assert [event.reason for key, event in made.events if key == "default/traffic"].count("VersionWithdrawn") == 1
+
+    measured(made, MET)
+    assert ready(made) == ("False", "VersionWithdrawn"), "without requests it meets its SLO"
+    made.restart()
+    made.run(3)
+    assert ready(made) == ("False", "VersionWithdrawn"), "also for another operator"
+
+    made.add(with_versions({**WATCHED, "share": "5%"}).build())
+    made.run(2)
+    assert (ready(made), routes(made)[0].problem) == (("True", "VersionsReady"), "")
+
+
+def test_a_withdrawn_version_that_is_not_ready_for_a_while_stays_withdrawn() -> None:
+    made = settled(with_versions(WATCHED), SECOND)
+    measured(made, MISSED)
+    measured(made, MET)
+    version = made.sessions["default/traffic-v2"]
+    made.sessions["default/traffic-v2"] = version.model_copy(update={"status": type(version.status)()})
+    made.look_at_sessions()
+    made.run(15)
+    assert ready(made) == ("False", "VersionWithdrawn")
+
+
+def test_by_default_a_version_keeps_its_share() -> None:
+    made = settled(CANARY, SECOND)
+    measured(made, MISSED)
+    assert (ready(made), routes(made)[0].problem) == (("True", "VersionsReady"), "")
 
 
 def test_a_shadow_version_gets_copies() -> None:
