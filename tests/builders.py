@@ -207,9 +207,9 @@ class SessionBuilder:
         modules = [m.model_copy(update={"optional": m.name in names}) for m in self.build().spec.modules]
         return self.with_spec(modules=tuple(modules))
 
-    def any_of(self, *names: str) -> Self:
-        """These modules, which are there already, run for each answer of any module upstream."""
-        modules = tuple(m.model_copy(update={"join": Join.ANY}) if m.name in names else m for m in self.modules)
+    def any_of(self, *names: str, join: Join = Join.ANY) -> Self:
+        """These modules, which are there already, do not wait for all modules upstream."""
+        modules = tuple(m.model_copy(update={"join": join}) if m.name in names else m for m in self.modules)
         return replace(self, modules=modules)
 
     def edge(

@@ -278,8 +278,11 @@ class _Check:
         joins = {module.name: module.join for module in modules}
 
         def calls(name: str) -> float:
-            inward = [calls(e.source) * e.mean for e in edges if e.target == name]
-            return sum(inward) if len(inward) == 1 or joins[name] is Join.ANY else 1.0
+            inward = [e for e in edges if e.target == name]
+            answers = sum(calls(e.source) * e.mean for e in inward)
+            if joins[name] is Join.FIRST:
+                return min(answers, max(float(e.fan_out.mean) for e in inward))
+            return answers if len(inward) == 1 or joins[name] is Join.ANY else 1.0
 
         return {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
 

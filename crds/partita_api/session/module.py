@@ -266,6 +266,7 @@ class Join(StrEnum):
 
     ALL = "All"
     ANY = "Any"
+    FIRST = "First"
 
 
 class Module(SpecModel):
@@ -405,7 +406,8 @@ class Module(SpecModel):
         default=Join.ALL,
         exclude_if=lambda join: join is Join.ALL,
         description="When a module with several incoming edges runs. All: a function, once for each request, when no "
-        "answer is missing any more. Any: for each answer from one of the upstream modules, as soon as it is there.",
+        "answer is missing any more. Any: for each answer from one of the upstream modules, as soon as it is there. "
+        "First: for the first of these answers only; what is still needed for the others is cancelled.",
     )
 
     @property

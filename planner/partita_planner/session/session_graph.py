@@ -24,15 +24,19 @@ def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
     """Calls per second of each module when `rate` requests per second arrive; of each size class, its share of them.
 
     A module with one upstream module has the upstream rate times the edge's mean fan-out, and its share of the answers
-    if the edge has a condition. With join Any, it has the sum of that over all modules upstream. Roots run once for
-    each request. So do joins that wait for all modules upstream.
+    if the edge has a condition. With join Any, it has the sum of that over all modules upstream; with join First, at
+    most one answer of a request. Roots run once for each request. So do joins that wait for all modules upstream.
     """
     classes = {module.name: size_classes(module) for module in spec.modules}
-    sums = {module.name for module in spec.modules if module.join is Join.ANY}
+    joins = {module.name: module.join for module in spec.modules}
     rates: dict[str, float] = {}
     for name in topological_order(spec):
-        inward = [rates[e.source] * e.mean for e in spec.edges if e.target == name]
-        rates[name] = sum(inward) if len(inward) == 1 or name in sums else rate
+        edges = [e for e in spec.edges if e.target == name]
+        rates[name] = sum(rates[e.source] * e.mean for e in edges)
+        if joins[name] is Join.FIRST:
+            rates[name] = min(rates[name], rate * max(float(e.fan_out.mean) for e in edges))
+        elif not edges or (len(edges) > 1 and joins[name] is Join.ALL):
+            rates[name] = rate
     return {each.name: whole * each.share for name, whole in rates.items() for each in classes[name]}
 
 
@@ -71,7 +75,7 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
         if count > 1 and name in models:
             yield (
                 f"model {name!r} has {count} upstream modules: join them in a function upstream of {name!r}, or set "
-                "its join to Any, so that it runs for each of their answers"
+                "its join to Any or First, so that it runs for each of their answers, or for the first one"
             )
     upstream = Counter(edge.target for edge in spec.edges)
     for module in spec.modules:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.module_graph import longest_after
+from partita_api.module_graph import longest_after, topological_order
 from partita_api.session.module import Join
 from partita_api.session.size_classes import size_classes
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -64,6 +64,10 @@ class _RequestState:
     left_out: set[str] = field(default_factory=set)
     withheld: set[tuple[int, str]] = field(default_factory=set)
     """Answered sub-requests, each with a join that does not get the answer."""
+    decided: set[str] = field(default_factory=set)
+    """Modules with join First that have their answer."""
+    unneeded: set[str] = field(default_factory=set)
+    """Modules whose answers would go to decided or unneeded modules only."""
 
 
 class _OpenSubRequest(NamedTuple):
@@ -80,8 +84,7 @@ class _GraphNode:
 
     is_function: bool
     is_optional: bool
-    runs_for_any: bool
-    """Whether it runs for each answer of any upstream module."""
+    join: Join
     is_conditional: bool
     """Whether an edge to it has a condition."""
     upstreams: tuple[str, ...]
@@ -92,7 +95,7 @@ class _GraphNode:
     @property
     def joins(self) -> bool:
         """Whether it runs once for all of its upstream answers."""
-        return self.is_function and len(self.upstreams) > 1 and not self.runs_for_any
+        return self.is_function and len(self.upstreams) > 1 and self.join is Join.ALL
 
 
 class RequestGraph:
@@ -101,7 +104,7 @@ class RequestGraph:
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
     once, when everything upstream is answered, even if there was nothing to answer; with join Any, it runs for every
-    answer. Answers that the condition of an
+    answer, with join First for the first one. Answers that the condition of an
     edge withholds from a module create nothing there, and no join waits for them. A request fails with its first failed
     sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
     of the session: the size class that serves a sample changes nothing here.
@@ -110,12 +113,14 @@ class RequestGraph:
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
         self._nodes = _nodes(session)
         self._order = tuple(self._nodes)
+        self._upwards = topological_order(session)[::-1]
         self._conditional = tuple(name for name, node in self._nodes.items() if node.is_conditional)
         self._session = session
         self._downstream = _downstream(session, plan)
         self._least = _least(session, plan)
         self._requests: dict[int, _RequestState] = {}
         self._subs: dict[int, _OpenSubRequest] = {}
+        self._superseded: list[SubRequest] = []
         self._next_sub_id = 0
 
     def switch_plan(self, plan: SchedulingPlan) -> None:
@@ -168,13 +173,22 @@ class RequestGraph:
         request.answered.setdefault(sub.module, []).append((lineage, sub))
         spawned = []
         for target in node.targets:
+            if target in request.decided or target in request.unneeded:
+                continue
             most = node.fan_out.get(target, 1)
             count = min(children.get(target, 0 if target in node.fan_out else 1), most)
             if not self._nodes[target].joins:
                 spawned += [self._spawn(request, target, (sub_id,), i, (*lineage, i)) for i in range(count)]
+                if count and self._nodes[target].join is Join.FIRST:
+                    self._decide(request, target)
             elif count == 0:
                 request.withheld.add((sub_id, target))
         return spawned + self._settled(request, sub.module)
+
+    def take_superseded(self) -> list[SubRequest]:
+        """Sub-requests whose answers are not needed any more since `completed`, to be cancelled; each once."""
+        taken, self._superseded = self._superseded, []
+        return taken
 
     def is_optional(self, sub_id: int) -> bool:
         """Whether the request goes on without the answer of an unanswered sub-request."""
@@ -265,6 +279,8 @@ class RequestGraph:
         """`module` gets no more sub-requests: joins after it may run, and modules after it without work close too."""
         spawned = []
         for target in self._nodes[module].targets:
+            if target in request.decided or target in request.unneeded:
+                continue
             request.open_upstreams[target] -= 1
             if request.open_upstreams[target]:
                 continue
@@ -280,6 +296,19 @@ class RequestGraph:
                 spawned += self._close(request, target)
         return spawned
 
+    def _decide(self, request: _RequestState, first: str) -> None:
+        """A module with join First has its answer: it gets no other one, and what would make one is not needed."""
+        request.decided.add(first)
+        request.open_upstreams[first] = 0
+        for module in self._upwards:
+            targets = self._nodes[module].targets
+            if targets and all(target in request.decided or target in request.unneeded for target in targets):
+                request.unneeded.add(module)
+        for sub_id in sorted(request.live):
+            if self._subs[sub_id].sub.module in request.unneeded:
+                self._superseded.append(self._subs.pop(sub_id).sub)
+                request.live.discard(sub_id)
+
     def _remove_live(self, request: _RequestState) -> list[SubRequest]:
         removed = [self._subs.pop(sub_id).sub for sub_id in sorted(request.live)]
         request.live.clear()
@@ -292,7 +321,7 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
         module.name: _GraphNode(
             is_function=module.name in functions,
             is_optional=module.optional,
-            runs_for_any=module.join is Join.ANY,
+            join=module.join,
             is_conditional=any(edge.when is not None for edge in session.edges if edge.target == module.name),
             upstreams=tuple(edge.source for edge in session.edges if edge.target == module.name),
             targets=tuple(edge.target for edge in session.edges if edge.source == module.name),

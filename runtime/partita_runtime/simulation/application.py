@@ -121,6 +121,8 @@ class SimulatedApplication:
         }
         children |= {target: 0 for target, share in self._shares[module].items() if self._generator.random() >= share}
         self._begin(self._graph.completed(sub_id, children))
+        for other in self._graph.take_superseded():
+            self._core.cancel(other.sub_id, self._clock.now)
         self._finish(request_id)
 
     def _finish(self, request_id: int) -> None:

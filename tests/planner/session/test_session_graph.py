@@ -4,6 +4,7 @@ import pytest
 from tests.builders import SessionBuilder, linear_profiles, pool, problem, session
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.session.module import Join
 from partita_planner.planning import plan
 from partita_planner.problem import Planned
 from partita_planner.session.session_graph import module_rates, session_problems
@@ -149,6 +150,20 @@ IS_CAR = "outputs.label[0] == 1"
             .edge("c", "d", mean="2"),
             {"a": 10, "b": 10, "c": 10, "d": 32},
             id="any of several upstream modules",
+        ),
+        pytest.param(
+            session("s")
+            .chain("a", "b")
+            .model("c")
+            .model("d")
+            .any_of("c", join=Join.FIRST)
+            .any_of("d", join=Join.FIRST)
+            .edge("a", "c")
+            .edge("b", "c")
+            .edge("a", "d", when=IS_CAR, share="20%")
+            .edge("b", "d", when=IS_CAR, share="30%"),
+            {"a": 10, "b": 10, "c": 10, "d": 5},
+            id="the first of several answers",
         ),
         pytest.param(
             session("s").model("a").sized("read", {8: "75%", 32: "25%"}).edge("a", "read", when=IS_CAR, share="40%"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.builders import SessionBuilder, session
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
+from partita_api.session.module import Join
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 
 DEADLINE = 100_000
@@ -225,6 +226,51 @@ def test_any_runs_for_each_answer_and_closes_with_the_last(last: str) -> None:
     (first,) = graph.completed(left.sub_id, children)
     (end,) = graph.completed(first.sub_id)
     assert (end.module, {*end.parents}) == ("end", {root.sub_id, first.sub_id, second.sub_id})
+
+
+def raced() -> SessionBuilder:
+    """A quick and a slow way to the first of two answers; `kept` needs the root, `tail` follows the slow model."""
+    built = session("s").model("root").model("quick").model("slow").model("tail").function("first").function("end")
+    built = built.any_of("first", join=Join.FIRST).edge("root", "quick").edge("root", "slow").edge("slow", "tail")
+    return built.edge("quick", "first").edge("tail", "first").edge("first", "end").edge("root", "end")
+
+
+def test_first_runs_once_and_cancels_what_only_the_others_need() -> None:
+    graph = graph_of(raced())
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    quick, slow = graph.completed(root.sub_id, {"quick": 1, "slow": 1})
+    (first,) = graph.completed(quick.sub_id)
+    assert (first.module, first.parents) == ("first", (quick.sub_id,))
+    assert graph.take_superseded() == [slow]
+    assert graph.take_superseded() == []
+    assert graph.completed(slow.sub_id, {"tail": 1}) == [], "its answer comes too late"
+    (end,) = graph.completed(first.sub_id)
+    assert (end.module, {*end.parents}) == ("end", {root.sub_id, first.sub_id})
+    graph.completed(end.sub_id)
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert modules_of([*outcome.results]) == ["end"]
+
+
+def test_first_does_not_cancel_what_clients_get() -> None:
+    graph = graph_of(raced().function("other").edge("slow", "other"))
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    quick, slow = graph.completed(root.sub_id, {"quick": 1, "slow": 1})
+    (first,) = graph.completed(quick.sub_id)
+    assert graph.take_superseded() == []
+    assert modules_of(graph.completed(slow.sub_id, {"tail": 1})) == ["other"], "the way to the first is not needed"
+    assert modules_of(graph.completed(first.sub_id)) == ["end"]
+
+
+def test_first_waits_for_the_others_if_an_optional_answer_is_missing() -> None:
+    graph = graph_of(raced().optional("quick"))
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    quick, slow = graph.completed(root.sub_id, {"quick": 1, "slow": 1})
+    assert graph.left_out(quick.sub_id) == []
+    (tail,) = graph.completed(slow.sub_id, {"tail": 1})
+    (first,) = graph.completed(tail.sub_id)
+    assert first.parents == (tail.sub_id,)
+    assert modules_of(graph.completed(first.sub_id)) == ["end"]
 
 
 def test_any_does_not_run_if_nothing_upstream_does() -> None:

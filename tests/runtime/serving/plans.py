@@ -174,10 +174,10 @@ class Application:
         made = [module.model_copy(update={"optional": module.name in names}) for module in self.session.spec.modules]
         return self.with_spec(modules=tuple(made))
 
-    def any_of(self, *names: str) -> Self:
-        """These modules, which are there already, run for each answer of any module upstream."""
+    def any_of(self, *names: str, join: Join = Join.ANY) -> Self:
+        """These modules, which are there already, do not wait for all modules upstream."""
         modules = self.session.spec.modules
-        made = [m.model_copy(update={"join": Join.ANY}) if m.name in names else m for m in modules]
+        made = [m.model_copy(update={"join": join}) if m.name in names else m for m in modules]
         return self.with_spec(modules=tuple(made))
 
     def slo(self, millis: int) -> Self:

@@ -60,12 +60,12 @@ class SampleTensors:
     def function_upstream(self, sub: SubRequest) -> dict[str, list[Rows]]:
         """The upstream answers for a function's sub-request, by module.
 
-        With one upstream module, or join Any: the tensors of the answer that it is called for. Else, for a join: the
-        tensors of all answers, stacked; the first dimension is the number of answers. Those of a model with size
-        classes may differ in shape, and are a list.
+        With one upstream module, or join Any or First: the tensors of the answer that it is called for. Else, for a
+        join: the tensors of all answers, stacked; the first dimension is the number of answers. Those of a model with
+        size classes may differ in shape, and are a list.
         """
         upstreams = [edge.source for edge in self._interface.session.edges if edge.target == sub.module]
-        if len(upstreams) == 1 or self._interface.modules[sub.module].join is Join.ANY:
+        if len(upstreams) == 1 or self._interface.modules[sub.module].join is not Join.ALL:
             (parent,) = sub.parents
             return {self._answers[parent][0].module: [*self._tensors(parent, sub.module)]}
         joined: dict[str, list[Rows]] = {}

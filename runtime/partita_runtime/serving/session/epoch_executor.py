@@ -278,6 +278,8 @@ class EpochExecutor:
         if self._sampled is not None:
             self._sampled.ended(sub_id, now)
         self._run(sample_id, self._graph.completed(sub_id, children), now)
+        for other in self._graph.take_superseded():
+            self._cancel(other, now)
         self._finish_sample(sample_id, now)
 
     def _leave_out(self, sub_id: int) -> None:
@@ -353,13 +355,17 @@ class EpochExecutor:
         if self._calls.pop(sample_id, None) is None:
             return
         for sub in self._graph.cancel(sample_id):
-            del self._subs[sub.sub_id]
-            if self._sampled is not None:
-                self._sampled.ended(sub.sub_id, now, failed=True)
-            if sub.module in self._endpoints:
-                self._endpoints[sub.module].cancel(sub.sub_id)
-            else:
-                self.dispatcher.cancel(sub.sub_id, now)
+            self._cancel(sub, now)
+
+    def _cancel(self, sub: SubRequest, now: int) -> None:
+        """The answer of a sub-request is not needed any more."""
+        del self._subs[sub.sub_id]
+        if self._sampled is not None:
+            self._sampled.ended(sub.sub_id, now, failed=True)
+        if sub.module in self._endpoints:
+            self._endpoints[sub.module].cancel(sub.sub_id)
+        else:
+            self.dispatcher.cancel(sub.sub_id, now)
 
 
 def _report_failure(call: RequestExecution, error: UnservedError) -> None:

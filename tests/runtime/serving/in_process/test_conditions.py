@@ -8,6 +8,7 @@ from tests.runtime.serving.in_process.stand import MONITORING, Stand, stand
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application
 
+from partita_api.session.module import Join
 from partita_runtime.serving.protocol.inference_client import decode_answer
 
 SCORES = np.array([[1, 0, 0, 0], [0, 1, 2, 3], [1, 3, 0, 0.5]], np.float32)
@@ -111,6 +112,19 @@ SECOND = "outputs.score[1] > 2.5"
             .any_of("last"),
             {"last.index": [0, 1, 2], "expert.answered": [True, False, True], "other.answered": [False, True, False]},
             id="a model after one of two",
+        ),
+        pytest.param(
+            classifier()
+            .model("quick", input=(4,))
+            .model("slow", input=(4,), beta_micros=9_000_000)
+            .edge("classifier", "quick")
+            .edge("classifier", "slow")
+            .function("double", "double")
+            .edge("quick", "double")
+            .edge("slow", "double")
+            .any_of("double", join=Join.FIRST),
+            {"double.index": [0, 1, 2], "double.seen": [[1], [1], [1]]},
+            id="the first answer, without the slow one",
         ),
         pytest.param(
             with_expert(FIRST)
