@@ -128,7 +128,7 @@ class RequestLogger:
                 sink, data=bytes(event.body), headers=event.headers, allow_redirects=False
             ) as answer:
                 await _discard(answer)
-                if answer.ok and answer.status < 300:
+                if 200 <= answer.status < 300:
                     return True
                 self._warn(sink, f"answers with status {answer.status}")
         except TimeoutError:
