@@ -176,10 +176,11 @@ READY = {
                 "engine": "Ray",
                 "currentPlan": {"name": "shown-1", "costPerHour": "0.71", "throughput": "80"},
                 "signals": {"offeredRate": "50", "p99Ms": "120", "badRate": "0.01"},
+                "versionShares": "2=10%",
                 "conditions": [{**READY, "type": "SLOMet"}, READY],
             },
-            "NAME URL SLO SLOMET READY REASON PLAN COST/H RATE P99MS BAD ENGINE AGE "
-            "shown http://ray/shown 200 True True Serving shown-1 0.71 50 120 0.01 Ray",
+            "NAME URL SLO SLOMET READY REASON PLAN COST/H RATE P99MS BAD ENGINE VERSIONS AGE "
+            "shown http://ray/shown 200 True True Serving shown-1 0.71 50 120 0.01 Ray 2=10%",
             id="session",
         ),
         pytest.param(

@@ -13,10 +13,12 @@ from partita_api.gpupool import GPUPoolSpec
 from partita_api.inferencesession import InferenceSessionSpec, Objective, PlannerSettings, Rate
 from partita_api.profile import BlockMemory, Profile
 from partita_api.session.edge import Edge
+from partita_api.session.module import TensorSpec
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 
 MODEL = session("s").model("m")
+SCORES = TensorSpec(shape=(2,))
 MEASURED = profile("m").measured({1: [[1000.0, 1500.0], [3000.0, 4000.0]]}).batches(1, 2)
 
 
@@ -104,10 +106,10 @@ def looped() -> SessionBuilder:
 
 
 def with_outputs(**fields: Any) -> PlanningProblem:
-    """A session of m and n with these fields of its edge, and a profile that says how m calls its output."""
+    """A session of m and n with these fields of its edge, and a profile that says how m calls its outputs."""
     edge = Edge.model_validate({"from": "m", "to": "n", **fields})
     chain = MODEL.model("n").with_spec(edges=(edge,))
-    answering = MEASURED.build().model_copy(update={"outputs": (INPUT,), "output_names": ("hidden",)})
+    answering = MEASURED.build().model_copy(update={"outputs": (INPUT, SCORES), "output_names": ("hidden", "scores")})
     return replace(asked(chain, (MEASURED, profile("n"))), profiles={("m", "fast"): answering})
 
 
@@ -146,18 +148,18 @@ CASES = [
     pytest.param(
         with_outputs(map={"input": "pooled"}),
         NoPlanReason.INVALID_SESSION,
-        "the edge from m to n maps output pooled, which m does not have: its outputs are hidden",
+        "the edge from m to n maps output pooled, which m does not have: its outputs are hidden, scores",
         id="a map of an output that the model does not have",
     ),
     pytest.param(
         with_outputs(when="outputs.pooled[0] > 0.5"),
         NoPlanReason.INVALID_SESSION,
         "when of the edge from m to n does not fit the outputs of m: at character 9: there is no output pooled: "
-        "the outputs are hidden",
+        "the outputs are hidden, scores",
         id="a condition on an output that the model does not have",
     ),
     pytest.param(
-        with_outputs(when="outputs.hidden[0][0][0] == 'car'"),
+        with_outputs(when="outputs.scores[0] == 'car'"),
         NoPlanReason.INVALID_SESSION,
         "== does not take double and string",
         id="a condition on an output of another type",
