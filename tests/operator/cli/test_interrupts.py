@@ -83,6 +83,8 @@ def started(
         stderr=subprocess.PIPE,
         text=True,
         process_group=0,
+        # A shell starts background jobs with SIGINT ignored, and a process inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env=os.environ | ({"PYTHONPATH": str(python_path)} if python_path else {}),
     ) as process:
         try:
