@@ -45,6 +45,8 @@ MOST_LINES: Final = 256
 """The most lines of a picture that are read: the largest fan-out."""
 LARGEST: Final = 1984
 """The longest side of a picture for the detector of large pictures."""
+WIDEST_LINE: Final = 64
+"""The most times that a line is as wide as high for the recognizer. Wider ones are squeezed to this."""
 
 
 _TOO_LARGE: Final = f"the picture has more than {MOST_PIXELS:,} pixels; make it smaller"
@@ -155,9 +157,10 @@ def padded_ratios(lines: Sequence[Array]) -> list[float]:
     """To which width each line is padded, as a multiple of its height: as the package does it.
 
     It sorts lines by their proportions, and pads groups of six to the widest of them, and at least to 320 pixels.
+    Unlike the package, none is wider than WIDEST_LINE.
     """
     _, height, width = SETTINGS.Rec.rec_img_shape
-    ratios = np.array([line.shape[1] / line.shape[0] for line in lines])
+    ratios = np.array([min(WIDEST_LINE, line.shape[1] / line.shape[0]) for line in lines])
     padded = np.empty(len(lines))
     order = np.argsort(ratios)
     for start in range(0, len(lines), SETTINGS.Rec.rec_batch_num):

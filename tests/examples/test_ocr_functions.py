@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -15,6 +16,7 @@ from ocr.functions import PictureError, decoded, packed, padded_ratios, prepare,
 from ocr.pictures import LAYOUTS, rendered
 from PIL import Image
 from rapidocr.utils.load_image import LoadImage
+from tests.examples.conftest import EXAMPLES
 
 EXIF_ORIENTATION = 0x0112
 
@@ -106,6 +108,15 @@ def test_detectors_take_pictures_by_size(width: int, height: int, detector: str,
     assert given.keys() == {detector, "crops", "text"}
     assert given[detector].shape == (1, 3, *shape)
     assert given[detector].dtype == np.float32
+
+
+def test_lines_wider_than_the_recognizer_takes_are_squeezed() -> None:
+    (manifest,) = yaml.safe_load_all((EXAMPLES / "ocr" / "manifests" / "session.yaml").read_text())
+    (widest,) = (m["input"]["shape"][2] for m in manifest["spec"]["modules"] if m["name"] == "recognizer")
+    lines = [np.zeros((30, width, 3), np.uint8) for width in (300, 2000, 9000)]
+    upstream = {"crops": [packed(lines)[None]], "classifier": [np.array([[1.0, 0.0]] * 3, np.float32)]}
+
+    assert max(line.shape[2] for line in turn({}, upstream)["recognizer"]) == widest
 
 
 def test_only_lines_that_are_surely_upside_down_are_turned() -> None:
