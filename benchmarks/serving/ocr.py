@@ -83,15 +83,11 @@ class System:
         latencies: list[float] = []
 
         def client() -> None:
-            for number, picture in waiting_pictures():
+            for number, picture in waiting:
                 sent = time.perf_counter()
                 lines = self.clients.submit(self.read, picture).result()
                 latencies.append(time.perf_counter() - sent)
                 texts[number] = "\n".join(lines)
-
-        def waiting_pictures() -> Iterator[tuple[int, bytes]]:
-            while (found := next(waiting, None)) is not None:
-                yield found
 
         start = time.perf_counter()
         with ThreadPoolExecutor(in_flight) as threads:

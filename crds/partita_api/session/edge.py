@@ -68,6 +68,11 @@ class Edge(SpecModel):
     )
 
     @property
+    def names_outputs(self) -> bool:
+        """Whether it says which outputs of the upstream model it means, by its map or its condition."""
+        return self.outputs is not None or self.when is not None
+
+    @property
     def mean(self) -> float:
         """How many sub-requests one upstream answer creates on average, with those that are not sent."""
         return float(self.fan_out.mean) * (1.0 if self.share is None else self.share.fraction)

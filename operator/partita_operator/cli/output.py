@@ -66,12 +66,15 @@ def output_option(command: F) -> F:
     return option(command)
 
 
-def emit(data: Any, output: OutputFormat, text: Callable[[Console], None]) -> None:
-    """Print `data` (plain JSON data) as JSON or YAML, or call `text` to print it for people."""
+def emit(data: Any, output: OutputFormat, text: Callable[[Console], None] | None = None) -> None:
+    """Print `data` (plain JSON data) as JSON or YAML, or call `text` to print it for people.
+
+    Without `text` people see what the command reports on stderr.
+    """
     match output:
         case OutputFormat.JSON:
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         case OutputFormat.YAML:
             click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
-        case OutputFormat.TEXT:
+        case OutputFormat.TEXT if text is not None:
             text(console)

@@ -10,12 +10,11 @@ from partita_api.session.versions import Shadow, Version, VersionStatus
 from partita_operator.reconcile.findings import Finding, condition, listed
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
+from partita_runtime.serving.deploy.epochs import GIVEN_UP_AFTER_SLOS
 from partita_runtime.serving.deploy.names import route_prefix
 from partita_runtime.serving.deploy.version_routes import ShadowRoute, VersionRoute
 
 _NO_SHARE: Final = Percent("0%")
-_GIVEN_UP_AFTER_SLOS: Final = 4
-"""A frontend gives a request up after this many times its SLO."""
 _TRANSFER_SECONDS: Final = 5.0
 
 
@@ -133,7 +132,7 @@ def _answer_seconds(other: InferenceSession) -> float:
     """How long its frontends work on a request, or hold it, at most."""
     zero = other.spec.autoscaling.scale_to_zero
     held = 0 if zero is None else zero.hold_seconds
-    return _GIVEN_UP_AFTER_SLOS * other.spec.slo.latency_ms / 1000 + held + _TRANSFER_SECONDS
+    return GIVEN_UP_AFTER_SLOS * other.spec.slo.latency_ms / 1000 + held + _TRANSFER_SECONDS
 
 
 def _status(session: InferenceSession, version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:

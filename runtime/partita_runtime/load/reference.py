@@ -48,7 +48,7 @@ class WholeModels:
             for each in size_classes(m)
         }
         """By name; of a model with size classes, by the names of these."""
-        asked = {edge.source for edge in session.edges if edge.outputs is not None or edge.when is not None}
+        asked = {edge.source for edge in session.edges if edge.names_outputs}
         self._interface = Interface(
             "", session, {}, {name: whole[name].output_names() for name in asked & whole.keys()}
         )

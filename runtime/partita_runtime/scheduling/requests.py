@@ -69,6 +69,10 @@ class _RequestState:
     unneeded: set[str] = field(default_factory=set)
     """Modules whose answers would go to decided or unneeded modules only."""
 
+    def needs_no_more_for(self, module: str) -> bool:
+        """Whether no further answer is wanted at a module."""
+        return module in self.decided or module in self.unneeded
+
 
 class _OpenSubRequest(NamedTuple):
     """A sub-request that is not answered."""
@@ -104,10 +108,10 @@ class RequestGraph:
     A model, or an endpoint, gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer.
     A function with one upstream module runs once for every upstream answer. A function with several (a join) runs
     once, when everything upstream is answered, even if there was nothing to answer; with join Any, it runs for every
-    answer, with join First for the first one. Answers that the condition of an
-    edge withholds from a module create nothing there, and no join waits for them. A request fails with its first failed
-    sub-request. The exception are optional modules: the request goes on without this answer. Modules are those
-    of the session: the size class that serves a sample changes nothing here.
+    answer, with join First for the first one. Answers that the condition of an edge withholds from a module create
+    nothing there, and no join waits for them. A request fails with its first failed sub-request. The exception are
+    optional modules: the request goes on without this answer. Modules are those of the session: the size class that
+    serves a sample changes nothing here.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
@@ -173,7 +177,7 @@ class RequestGraph:
         request.answered.setdefault(sub.module, []).append((lineage, sub))
         spawned = []
         for target in node.targets:
-            if target in request.decided or target in request.unneeded:
+            if request.needs_no_more_for(target):
                 continue
             most = node.fan_out.get(target, 1)
             count = min(children.get(target, 0 if target in node.fan_out else 1), most)
@@ -279,7 +283,7 @@ class RequestGraph:
         """`module` gets no more sub-requests: joins after it may run, and modules after it without work close too."""
         spawned = []
         for target in self._nodes[module].targets:
-            if target in request.decided or target in request.unneeded:
+            if request.needs_no_more_for(target):
                 continue
             request.open_upstreams[target] -= 1
             if request.open_upstreams[target]:
@@ -302,7 +306,7 @@ class RequestGraph:
         request.open_upstreams[first] = 0
         for module in self._upwards:
             targets = self._nodes[module].targets
-            if targets and all(target in request.decided or target in request.unneeded for target in targets):
+            if targets and all(map(request.needs_no_more_for, targets)):
                 request.unneeded.add(module)
         for sub_id in sorted(request.live):
             if self._subs[sub_id].sub.module in request.unneeded:

@@ -56,7 +56,7 @@ def apply(
         raise BadInput("give manifests with -f, such as -f manifests/")
     pools, sessions = read_pools_and_sessions(paths, namespace)
     changed = apply_objects(state_dir, pools, sessions, timeout_s if wait else None)
-    emit(changed, output, _reported_already)
+    emit(changed, output)
 
 
 @click.command()
@@ -83,7 +83,7 @@ def delete(
     if not requested:
         raise BadInput("give what to delete, such as isess/NAME, or manifests with -f")
     gone = with_client(state_dir, lambda client, _: _delete(client, requested, state_dir))
-    emit(gone, output, _reported_already)
+    emit(gone, output)
 
 
 def apply_objects(
@@ -157,7 +157,3 @@ def _facts(reference: ObjectReference, namespace: str, state: str) -> Facts:
         **({"namespace": namespace} if reference.is_namespaced else {}),
         "state": state,
     }
-
-
-def _reported_already(_console: object) -> None:
-    """People have seen each change as it happened."""

@@ -1,7 +1,6 @@
 """`partita reprofile`: has the models of a session measured again."""
 
 import click
-from rich.console import Console
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.session.module import ModelSource
@@ -33,7 +32,7 @@ def reprofile(session: str, modules: tuple[str, ...], place: ClusterPlace, outpu
         server.delete_profile(profile.key)
     pools = sorted({profile.request.pool for profile in profiles})
     keys = sorted(profile.key for profile in profiles)
-    emit({"session": found.key, "deletedProfiles": keys, "pools": pools}, output, _no_text)
+    emit({"session": found.key, "deletedProfiles": keys, "pools": pools}, output)
     report(f"{found.key}: {len(keys)} profiles are deleted; the operator makes them again on {', '.join(pools)}")
 
 
@@ -47,7 +46,3 @@ def _models(session: InferenceSession, names: tuple[str, ...]) -> list[ModelSour
             param_hint="--module",
         )
     return [model for name, model in models.items() if not names or name in names]
-
-
-def _no_text(_console: Console) -> None:
-    """For people, the command reports what it did on stderr."""

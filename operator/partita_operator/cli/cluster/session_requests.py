@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from rich.console import Console
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
@@ -67,7 +66,7 @@ def pause(session: str, why: str, place: ClusterPlace, output: OutputFormat) -> 
     server = ApiServer(place)
     found = server.session(session)
     server.annotate(found, {PAUSED_ANNOTATION: why})
-    emit({"session": found.key, "paused": True, "reason": why}, output, _no_text)
+    emit({"session": found.key, "paused": True, "reason": why}, output)
     report(f"{found.key} is paused; to resume: partita resume isess/{session} {place.flags(server.namespace)}")
 
 
@@ -82,7 +81,7 @@ def resume(session: str, place: ClusterPlace, output: OutputFormat) -> None:
     was_paused = PAUSED_ANNOTATION in found.metadata.annotations
     if was_paused:
         server.annotate(found, {PAUSED_ANNOTATION: None})
-    emit({"session": found.key, "paused": False, "wasPaused": was_paused}, output, _no_text)
+    emit({"session": found.key, "paused": False, "wasPaused": was_paused}, output)
     report(f"{found.key} is resumed" if was_paused else f"{found.key} is not paused")
 
 
@@ -102,12 +101,12 @@ def rollback(session: str, target: str | None, undo: bool, place: ClusterPlace, 
     found = server.session(session)
     if undo:
         server.annotate(found, {ROLLBACK_ANNOTATION: None})
-        emit({"session": found.key, "plan": None}, output, _no_text)
+        emit({"session": found.key, "plan": None}, output)
         report(f"{found.key} returns to the plan of its spec")
         return
     chosen = _earlier_plan(found, server.plans(found), target)
     server.annotate(found, {ROLLBACK_ANNOTATION: rollback_annotation(chosen, found.metadata.generation)})
-    emit({"session": found.key, "plan": chosen}, output, _no_text)
+    emit({"session": found.key, "plan": chosen}, output)
     undo_command = f"partita rollback isess/{session} --undo {place.flags(server.namespace)}"
     report(f"{found.key} returns to plan {chosen}; to undo it: {undo_command}")
 
@@ -122,17 +121,13 @@ def _approve_pool(pool: GPUPool, change: str | None, server: ApiServer, output: 
     report(f"nodes to drain and partition: {', '.join(cut.waiting_nodes) or 'none now'}")
     server.annotate(pool, {APPROVED_ANNOTATION: cut.change})
     nodes = list(cut.waiting_nodes)
-    emit({"pool": name, "approved": cut.change, "waitingNodes": nodes}, output, _no_text)
+    emit({"pool": name, "approved": cut.change, "waitingNodes": nodes}, output)
     report(f"GPUPool {name}: change {cut.change} is approved")
 
 
 def _plain(change: PlannedChange) -> dict[str, Any]:
     """The change as plain JSON data."""
     return change.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _no_text(_console: Console) -> None:
-    """For people, the command reports what it did on stderr."""
 
 
 def _waiting_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> str | None:

@@ -72,8 +72,8 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     hold = find_hold(world, planning, rollback, current, now)
     fallback = current if current is not None or paused else _approved_pending(world)
     access = client_access(world)
-    rollout = roll_out(world, planning, fallback, hold, access, now)
     versions = session_versions(world)
+    rollout = roll_out(world, planning, fallback, hold, access, versions, now)
     return Pass(world, problem, profiling, planning, rollback, rollout, access, versions, expose(world), current_name)
 
 

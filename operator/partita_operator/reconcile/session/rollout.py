@@ -25,7 +25,7 @@ from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.session.pod_policy import forbidden_parts
-from partita_operator.reconcile.versions import session_versions
+from partita_operator.reconcile.versions import SessionVersions
 from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlanReason
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
@@ -95,6 +95,7 @@ def roll_out(
     fallback: PipelinePlan | None,
     hold: Hold | None,
     access: ClientAccess,
+    versions: SessionVersions,
     now: datetime,
 ) -> Rollout:
     """State of the plan that should serve now, and the actions for it; `fallback` serves until then."""
@@ -120,7 +121,8 @@ def roll_out(
     free = _free(target, left, world.availability.takeable if at_zero else world.availability.free)
     scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
-    spec = _serving_spec(world, target, targets, target == desired and not planning.rolled_back, access)
+    as_desired = target == desired and not planning.rolled_back
+    spec = _serving_spec(world, target, targets, as_desired, access, versions)
     return Rollout(
         target=target,
         targets=targets,
@@ -244,7 +246,12 @@ def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mappin
 
 
 def _serving_spec(
-    world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_desired: bool, access: ClientAccess
+    world: SessionWorld,
+    target: PipelinePlan,
+    targets: tuple[StageTarget, ...],
+    as_desired: bool,
+    access: ClientAccess,
+    versions: SessionVersions,
 ) -> ServingSpec | str:
     """The target for the engine, or the reason why there is none."""
     if access.unknown:
@@ -276,9 +283,10 @@ def _serving_spec(
     except TemplateConflictError as conflict:
         return f"Its pods stay as they are: {conflict}."
     departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
-    versions = session_versions(world).routes
     request_log = world.settings.request_log.granted(world.session.spec.frontend.request_log)
-    return ServingSpec(session, target, targets, profiles, pools, departing, access.allowed, versions, request_log)
+    return ServingSpec(
+        session, target, targets, profiles, pools, departing, access.allowed, versions.routes, request_log
+    )
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:

@@ -204,7 +204,20 @@ class RegisterReporter(WireModel):
     session: str
 
 
-class MetricsReport(WireModel):
+class _LabelledCounts(WireModel):
+    """The counters of `Meter.labelled`, by the same names."""
+
+    cut_off: dict[str, _Count] = {}
+    left_out: dict[str, _Count] = {}
+    information: dict[str, _Count] = {}
+    size_classes: dict[str, _Count] = {}
+    versions: dict[str, _Count] = {}
+    shadows: dict[str, _Count] = {}
+    decided: dict[str, _Count] = {}
+    logged: dict[str, _Count] = {}
+
+
+class MetricsReport(_LabelledCounts):
     """A frontend's state, and what it has counted since its last report."""
 
     kind: Literal["metrics_report"] = "metrics_report"
@@ -226,18 +239,10 @@ class MetricsReport(WireModel):
     """Time since it last had a request."""
     arrived: _Count = 0
     ended: tuple[RequestsEnded, ...] = ()
-    cut_off: dict[str, _Count] = {}
-    left_out: dict[str, _Count] = {}
-    information: dict[str, _Count] = {}
-    size_classes: dict[str, _Count] = {}
-    versions: dict[str, _Count] = {}
-    shadows: dict[str, _Count] = {}
-    decided: dict[str, _Count] = {}
-    logged: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 
-class SessionMetrics(WireModel):
+class SessionMetrics(_LabelledCounts):
     """What was measured at all frontends of the session."""
 
     kind: Literal["session_metrics"] = "session_metrics"
@@ -245,15 +250,8 @@ class SessionMetrics(WireModel):
     outcomes: dict[Outcome, _Count]
     """Since the coordinator began."""
     cut_off: dict[str, _Count]
-    left_out: dict[str, _Count] = {}
     requests: dict[Outcome, _Count] = {}
     request_micros: dict[Outcome, Micros] = {}
-    information: dict[str, _Count] = {}
-    size_classes: dict[str, _Count] = {}
-    versions: dict[str, _Count] = {}
-    shadows: dict[str, _Count] = {}
-    decided: dict[str, _Count] = {}
-    logged: dict[str, _Count] = {}
     were_held: HeldTotals = HeldTotals()
 
 

@@ -17,6 +17,8 @@ from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.version_routes import VersionRoute
 
+GIVEN_UP_AFTER_SLOS: Final = 4
+"""A frontend gives up a request after this many times its SLO, and some seconds."""
 _NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template", "versions"}
 """Parts of a session's spec that only the operator reads. A frontend of an earlier version refuses what it does not
 know."""
@@ -73,7 +75,7 @@ def epoch(
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
     shown = {module: profiles[module, pool] for module, pool in sorted(used, reverse=True)}
-    asked = {edge.source for edge in session.spec.edges if edge.outputs is not None or edge.when is not None}
+    asked = {edge.source for edge in session.spec.edges if edge.names_outputs}
     served = {module.name: size_classes(module)[0].name for module in session.spec.modules}
     names = {module: shown[first].output_names for module, first in served.items() if first in shown}
     names |= {module.name: module.endpoint.outputs for module in session.spec.modules if module.endpoint is not None}

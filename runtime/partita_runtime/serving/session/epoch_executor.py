@@ -14,7 +14,7 @@ from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, RequestOutcome, SubRequest
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
-from partita_runtime.serving.deploy.epochs import Epoch
+from partita_runtime.serving.deploy.epochs import GIVEN_UP_AFTER_SLOS, Epoch
 from partita_runtime.serving.dispatch.dispatcher import OVERDUE_MICROS, Dispatcher
 from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
@@ -146,7 +146,7 @@ class EpochExecutor:
         now = self.dispatcher.now()
         time = self.slo_micros if request.timeout_micros is None else min(self.slo_micros, request.timeout_micros)
         deadline = arrived + time - self.dispatcher.answering_micros
-        call = RequestExecution(handler, now + 4 * self.slo_micros + OVERDUE_MICROS, trace)
+        call = RequestExecution(handler, now + GIVEN_UP_AFTER_SLOS * self.slo_micros + OVERDUE_MICROS, trace)
         for row in range(request.samples):
             sample_id = self._next_sample
             self._next_sample += 1

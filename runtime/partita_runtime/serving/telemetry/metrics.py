@@ -24,33 +24,27 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for outcome in Outcome:
         requests.add_metric((signals.session, outcome.value), meter.outcomes[outcome])
     yield requests
-    for name, text, label, counts in (
-        ("partita_fan_out_cut_off", "Sub-requests left out beyond fanOut.max, by module", "module", meter.cut_off),
+    for name, text, labels, counts in (
+        ("partita_fan_out_cut_off", "Sub-requests left out beyond fanOut.max, by module", ("module",), meter.cut_off),
         (
             "partita_optional_left_out",
             "Sub-requests of optional modules that failed and were left out, by module",
-            "module",
+            ("module",),
             meter.left_out,
         ),
         (
             "partita_information_requests",
             "Requests of clients other than inference, by operation",
-            "operation",
+            ("operation",),
             meter.information,
         ),
         (
             "partita_size_class_samples",
             "Samples of models with size classes, by class",
-            "module",
+            ("module",),
             meter.size_classes,
         ),
-        ("partita_request_log_events", "Events of the request log, by what became of them", "result", meter.logged),
-    ):
-        counter = CounterMetricFamily(name, text, labels=("session", label))
-        for value, count in sorted(counts.items()):
-            counter.add_metric((signals.session, value), count)
-        yield counter
-    for name, text, labels, keyed in (
+        ("partita_request_log_events", "Events of the request log, by what became of them", ("result",), meter.logged),
         ("partita_version_requests", "Requests for other versions, by result", ("version", "result"), meter.versions),
         (
             "partita_shadow_answers",
@@ -66,8 +60,8 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
         ),
     ):
         counter = CounterMetricFamily(name, text, labels=("session", *labels))
-        for key, count in sorted(keyed.items()):
-            counter.add_metric((signals.session, *key.split("/")), count)
+        for key, count in sorted(counts.items()):
+            counter.add_metric((signals.session, *key.split("/", len(labels) - 1)), count)
         yield counter
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
