@@ -68,7 +68,13 @@ class ModulePlan(SpecModel):
     rate: Quantity = Field(description="Samples per second that the module is planned for.")
     budget_micros: int = Field(ge=0, description="Its share of the SLO: collection, execution and transfers.")
     pipelines: tuple[PooledPipeline, ...] = Field(
-        default=(), max_length=16, description="Its pooled pipelines; empty for a CPU function."
+        default=(), max_length=16, description="Its pooled pipelines; empty for a CPU function, and with paddedTo."
+    )
+    padded_to: ModuleName | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="Of a size class without replicas of its own: the larger class that its samples are padded to. The "
+        "rate of that class includes them.",
     )
 
 

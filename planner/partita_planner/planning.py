@@ -16,6 +16,7 @@ from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, Plan
 from partita_planner.session.measurements import profile_problems
 from partita_planner.session.session_graph import session_problems
 from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
 from partita_planner.strategies.strategy import Strategy, StrategyRefusal
@@ -30,6 +31,7 @@ from partita_planner.subclusters.sharing import (
 from partita_planner.task.assembly import assemble, inputs_digest
 from partita_planner.task.fewest_gpus import with_fewest_gpus
 from partita_planner.task.optimum import better
+from partita_planner.task.padded_classes import with_fewer_classes, with_padded_classes
 from partita_planner.task.task import SolveTask, Task, TaskSolution
 from partita_planner.validation import validate
 
@@ -44,6 +46,8 @@ BASELINE_SHARE: Final = 0.2
 """Share of the time limit for the baseline."""
 SEARCH_SHARE: Final = 0.9
 """Share of the remaining time for the session's strategy. The rest is for the diagnosis if it finds no plan."""
+EVERY_CLASS_SHARE: Final = 0.5
+"""Share of the time for the plan with replicas for every size class. The rest is for plans with fewer of them."""
 EXPLAIN_SECONDS: Final = 1.0
 """Time for planning again with other inputs. If one search takes longer, the linear relaxation is used instead."""
 
@@ -68,10 +72,10 @@ def plan(
     deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
     present = None if problem.spec.objective.type.seeks_throughput else problem.present_only
     if present is None:
-        found = _search(problem, deadline)
+        found = _search_classes(problem, deadline)
     else:
-        ready = _search(present, deadline.share(PRESENT_SHARE))
-        found = _search(problem, deadline)
+        ready = _search_classes(present, deadline.share(PRESENT_SHARE))
+        found = _search_classes(problem, deadline)
         if not isinstance(ready, NoPlan) and _costs_at_most(ready, found):
             found = ready
     return found.explained(deadline, explain_seconds) if isinstance(found, _Found) else found
@@ -94,7 +98,8 @@ class _Found:
         """The plan with its explanation."""
         again = Deadline.after(min(explain_seconds, deadline.left), deadline.clock)
         changes = sensitivity(self.task, self.solution, self.strategy.solve, again, self.seconds, deadline)
-        return Planned(explained(self.plan, self.task, self.solution, changes, self.others, in_words(self.plan)))
+        beginning = " ".join(filter(None, (self.plan.solution.explanation, in_words(self.plan))))
+        return Planned(explained(self.plan, self.task, self.solution, changes, self.others, beginning))
 
 
 def _costs_at_most(one: _Found | Planned, other: _Found | Outcome) -> bool:
@@ -102,6 +107,33 @@ def _costs_at_most(one: _Found | Planned, other: _Found | Outcome) -> bool:
     if isinstance(other, NoPlan):
         return True
     return _ratio(float(one.plan.solution.value), float(other.plan.solution.value)) - 1 <= KEEP_WITHIN
+
+
+def _search_classes(problem: PlanningProblem, deadline: Deadline) -> _Found | Outcome:
+    """The best plan, in which samples of a size class may be padded to a larger class.
+
+    It begins with replicas for every class, and leaves out classes while that makes a plan possible, or a better one.
+    The plan with every class stays if that gains no more than KEEP_WITHIN.
+    """
+    fewer, kind = list(with_fewer_classes(problem)), problem.spec.objective.type
+    every = best = _search(problem, deadline.share(EVERY_CLASS_SHARE) if fewer else deadline)
+    if isinstance(every, NoPlan) and every.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
+        return every
+    last = deadline.share(SEARCH_SHARE)
+    while fewer and not last.passed:
+        found = [_search(each, last.share(1 / (len(fewer) - number))) for number, each in enumerate(fewer)]
+        gains = [_gain_over(best, each, kind) for each in found]
+        chosen = gains.index(max(gains))
+        if gains[chosen] > ROUNDING:
+            best = found[chosen]
+        elif not isinstance(best, NoPlan):
+            break
+        fewer = list(with_fewer_classes(fewer[chosen]))
+    if isinstance(best, NoPlan) or _gain_over(every, best, kind) <= KEEP_WITHIN:
+        return every
+    best = replace(best, plan=with_padded_classes(best.plan, problem))
+    violations = validate(best.plan, problem)
+    return _bug(violations) if violations else best
 
 
 def _search(problem: PlanningProblem, deadline: Deadline) -> _Found | Outcome:
@@ -205,12 +237,23 @@ def _stays(current_plan: PipelinePlanSpec, found: PipelinePlanSpec, problem: Pla
     """Whether the current plan is still valid and nearly as good as `found`."""
     if current_plan.solution.strategy != found.solution.strategy or validate(current_plan, problem):
         return False
-    kind = problem.spec.objective.type
-    better, worse = (found, current_plan) if kind.seeks_throughput else (current_plan, found)
+    return _gain(current_plan, found, problem.spec.objective.type) <= KEEP_WITHIN
+
+
+def _gain_over(one: _Found | Outcome, other: _Found | Outcome, kind: ObjectiveType) -> float:
+    """The gain of the other plan over the first one, as a share."""
+    if isinstance(other, NoPlan):
+        return -inf
+    return inf if isinstance(one, NoPlan) else _gain(one.plan, other.plan, kind)
+
+
+def _gain(one: PipelinePlanSpec, other: PipelinePlanSpec, kind: ObjectiveType) -> float:
+    """The gain of the other plan over the first one, as a share."""
+    better, worse = (other, one) if kind.seeks_throughput else (one, other)
     gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
     if kind is ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
-        gain = max(gain, _ratio(sum(current_plan.gpus().values()), sum(found.gpus().values())) - 1)
-    return gain <= KEEP_WITHIN
+        gain = max(gain, _ratio(sum(one.gpus().values()), sum(other.gpus().values())) - 1)
+    return gain
 
 
 def _ratio(one: float, other: float) -> float:

@@ -54,7 +54,9 @@ class _Check:
                 if module.pipelines:
                     yield f"module {module.name!r} has pipelines, but no model"
                 continue
-            if not module.pipelines:
+            if module.padded_to is not None:
+                yield from self._padded_structure(module)
+            elif not module.pipelines:
                 yield f"model {module.name!r} has no pipeline"
             names = [pipeline.name for pipeline in module.pipelines]
             if len(set(names)) < len(names):
@@ -65,6 +67,15 @@ class _Check:
             profile = self.problem.profiles.get((ref.module, ref.pool))
             if profile is None or profile.key != ref.key:
                 yield f"the plan was made from profile {ref.key} of {ref.module!r} on {ref.pool!r}, which is not given"
+
+    def _padded_structure(self, module: ModulePlan) -> Iterator[str]:
+        """Checks that a size class without replicas is padded to the next larger class that has some."""
+        own = {other.name for other in self.plan.modules if other.pipelines}
+        families = [[each.name for each in size_classes(m)] for m in self.problem.spec.modules if m.sizes is not None]
+        larger = [names[names.index(module.name) + 1 :] for names in families if module.name in names]
+        want = next((name for names in larger for name in names if name in own), None)
+        if module.pipelines or want is None or module.padded_to != want:
+            yield f"{module.name!r} is padded to {module.padded_to!r}; the next larger class with replicas is {want!r}"
 
     def _pipeline_structure(self, module: ModulePlan, pipeline: PooledPipeline) -> Iterator[str]:
         label = f"pipeline {module.name}/{pipeline.name}"
@@ -128,6 +139,8 @@ class _Check:
         """Every budget covers the worst case of its pipelines, and the budgets of every path keep the SLO."""
         budget = {module.name: module.budget_micros for module in self.plan.modules}
         for module in self.plan.modules:
+            if module.padded_to is not None and budget[module.name] != budget[module.padded_to]:
+                yield f"module {module.name!r} has another budget than {module.padded_to!r}, to which it is padded"
             reserved = self.session_modules[module.name].reserved_millis
             if reserved is not None and budget[module.name] < reserved * 1000:
                 yield f"module {module.name!r} has {budget[module.name]} us, less than its {reserved} ms"
@@ -273,7 +286,7 @@ class _Check:
             yield f"the plan says that its gap is {solution.gap}; value {value:g} and bound {bound:g} say otherwise"
 
     def _calls(self) -> dict[str, float]:
-        """Calls of each module for one request; of a size class, its share."""
+        """Calls of each module for one request; of a size class, its share, and those of classes padded to it."""
         edges, modules = self.problem.spec.edges, self.problem.spec.modules
         joins = {module.name: module.join for module in modules}
 
@@ -284,7 +297,9 @@ class _Check:
                 return min(answers, max(float(e.fan_out.mean) for e in inward))
             return answers if len(inward) == 1 or joins[name] is Join.ANY else 1.0
 
-        return {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
+        own = {each.name: calls(m.name) * each.share for m in modules for each in size_classes(m)}
+        padded = [(module.name, module.padded_to) for module in self.plan.modules if module.padded_to is not None]
+        return {name: own[name] + sum(own[one] for one, to in padded if to == name) for name in own}
 
     def _arriving(self, module: ModulePlan) -> float:
         """Samples per second that the module gets: of the problem's rate, or what throughput is planned for."""

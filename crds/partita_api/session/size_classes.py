@@ -1,6 +1,7 @@
 """The size classes of a module: modules of fixed size, one of which serves each sample."""
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 
 from partita_api.session.module import Module
 from partita_api.session.sizes import class_name
@@ -39,6 +40,31 @@ def size_classes(module: Module) -> tuple[SizeClass, ...]:
     return tuple(
         SizeClass(_of_size(module, size.size), share) for size, share in zip(module.sizes, shares, strict=True)
     )
+
+
+def served_classes(module: Module, served: Container[str]) -> tuple[SizeClass, ...]:
+    """The size classes among `served`, each with the share of the smaller ones that are padded to it.
+
+    The largest class is always served. A module of fixed size is its only class.
+
+    >>> from partita_api.session.module import ModelSource, TensorSpec
+    >>> from partita_api.session.sizes import Size
+    >>> words = TensorSpec(shape=(512,), variable_dimension=0)
+    >>> bert = Module(
+    ...     name="bert", model=ModelSource(file="bert.onnx"), input=words, sizes=(Size(size=64), Size(size=512))
+    ... )
+    >>> [(each.name, each.share) for each in served_classes(bert, {"bert-s512"})]
+    [('bert-s512', 1.0)]
+    """
+    classes = size_classes(module)
+    kept: list[SizeClass] = []
+    padded = 0.0
+    for each in classes:
+        padded += each.share
+        if each is classes[-1] or each.name in served:
+            kept.append(replace(each, share=padded))
+            padded = 0.0
+    return tuple(kept)
 
 
 def _of_size(module: Module, size: int) -> Module:

@@ -176,6 +176,9 @@ def stage_table(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
             _vgpus(stage),
             f"{stage.latency_micros / 1e3:.1f}",
         )
+    for module in spec.modules:
+        if module.padded_to is not None:
+            table.add_row(module.name, f"{module.budget_micros / 1e3:.1f}", f"padded to {module.padded_to}")
     return table
 
 

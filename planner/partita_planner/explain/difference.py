@@ -57,6 +57,7 @@ def _module(name: str, before: ModulePlan | None, after: ModulePlan | None) -> I
         yield PlanDifference(
             label, "budget in ms", f"{before.budget_micros / 1000:g}", f"{after.budget_micros / 1000:g}"
         )
+        yield PlanDifference(label, "padded to", before.padded_to, after.padded_to)
     pairs = _paired(before.pipelines if before else (), after.pipelines if after else ())
     for old, new in pairs:
         yield from _pipeline(label, old, new)

@@ -15,10 +15,12 @@ def current_deployments(task: Task, rate: float) -> ModuleDeployments | None:
     """The deployments of the current plan; batches are collected while `rate` requests per second arrive.
 
     None if there is no current plan, if it is invalid for the present problem, or if it uses what the task excludes:
-    more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole GPUs.
+    more stages, vGPUs, sub-clusters, padded size classes, or parts of GPUs where stages own whole GPUs.
     """
     plan = task.problem.current_plan
-    if plan is None or plan.shares_gpus or validate(plan, task.problem):
+    if plan is None or plan.shares_gpus or any(module.padded_to is not None for module in plan.modules):
+        return None
+    if validate(plan, task.problem):
         return None
     rates = module_rates(task.problem.spec, rate)
     found: dict[str, tuple[TemplateDeployment, ...]] = {}

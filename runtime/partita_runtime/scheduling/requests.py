@@ -361,10 +361,11 @@ def _of_modules(
     session: InferenceSessionSpec, times: Mapping[str, int], choose: Callable[[Iterable[int]], int]
 ) -> dict[str, int]:
     """The times of the plan's modules by the session's modules; `choose` makes one of those of several size classes."""
-    known = {module.name: [each.name for each in size_classes(module)] for module in session.modules}
-    return {
-        name: choose(times[each] for each in classes) for name, classes in known.items() if times.keys() >= {*classes}
+    known = {
+        module.name: [times[each.name] for each in size_classes(module) if each.name in times]
+        for module in session.modules
     }
+    return {name: choose(found) for name, found in known.items() if found}
 
 
 def _reserved(session: InferenceSessionSpec) -> dict[str, int]:

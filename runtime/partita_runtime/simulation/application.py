@@ -1,6 +1,6 @@
 """The simulated application: its requests, their sub-requests, and what is not a model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.module import Module
-from partita_api.session.size_classes import size_classes
+from partita_api.session.size_classes import served_classes
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -47,7 +47,8 @@ class SimulatedApplication:
         self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
         self._fan_outs = _fan_outs(session)
         self._shares = _shares(session)
-        self._classes = {m.name: _SizeMix.of(m) for m in session.modules if m.sizes is not None}
+        served = {module.name for module in plan.modules}
+        self._classes = {m.name: _SizeMix.of(m, served) for m in session.modules if m.sizes is not None}
         self._modules = {name: module for module, mix in self._classes.items() for name in mix.names}
         """The modules of size classes."""
         self._next_request = 0
@@ -134,19 +135,19 @@ class SimulatedApplication:
 
 @dataclass(frozen=True)
 class _SizeMix:
-    """The size classes of a module, and how often samples are of each."""
+    """The size classes of a module with replicas, and how often each serves a sample."""
 
     names: tuple[str, ...]
     up_to: NDArray[np.float64]
-    """The share of samples that are of each class or a smaller one."""
+    """The share of samples that each class or a smaller one serves."""
 
     @classmethod
-    def of(cls, module: Module) -> Self:
-        classes = size_classes(module)
+    def of(cls, module: Module, served: Container[str]) -> Self:
+        classes = served_classes(module, served)
         return cls(tuple(each.name for each in classes), np.cumsum([each.share for each in classes]))
 
     def draw(self, generator: np.random.Generator) -> int:
-        """The number of a random sample's class."""
+        """The number of the class that serves a random sample."""
         return min(int(np.searchsorted(self.up_to, generator.random(), side="right")), len(self.names) - 1)
 
 

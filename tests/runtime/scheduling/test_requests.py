@@ -133,6 +133,17 @@ def test_a_module_with_size_classes_is_one_module_with_the_longest_of_their_budg
     assert modules_of(graph.completed(first.sub_id)) == ["name"]
 
 
+def test_a_size_class_without_replicas_has_the_times_of_the_class_that_it_is_padded_to() -> None:
+    built = session("s").function("crop", max_millis=5).sized("read", {8: None, 32: None}).edge("crop", "read")
+    large = module("read-s32", budget_micros=30_000).pipeline(2, stage("gpu", alpha=4_000, beta=0))
+    graph = RequestGraph(built.build().spec, plan_of(large))
+
+    (crop,) = graph.start(0, DEADLINE, {"crop": 1})
+    assert crop.deadline == DEADLINE - 30_000
+    assert graph.cannot_be_in_time(crop.sub_id, DEADLINE - 5_000 - 4_000 + 1)
+    assert not graph.cannot_be_in_time(crop.sub_id, DEADLINE - 5_000 - 4_000)
+
+
 def test_request_goes_on_without_an_optional_answer() -> None:
     graph = graph_of(traffic().optional("car"))
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})

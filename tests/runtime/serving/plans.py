@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Self
 
@@ -144,6 +144,8 @@ class Application:
     """Other versions of the session."""
     request_log: RequestLog | None = None
     """Where requests are logged; None for nowhere."""
+    padded: Mapping[str, str] = field(default_factory=dict)
+    """Size classes without replicas, and the classes that they are padded to."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -298,6 +300,9 @@ class Application:
         return {"static_bytes": BLOCKS * memory[0], "dynamic_bytes": batch_size * memory[1]}
 
     def _module_plan(self, model: Model) -> dict[str, Any]:
+        if model.name in self.padded:
+            padded = {"budget_micros": 50_000, "padded_to": self.padded[model.name]}
+            return {"name": model.name, "rate": "10", **padded}
         cuts = [BLOCKS * k // self.stages for k in range(self.stages + 1)]
         pipelines = []
         for number, divisor in enumerate(self.slices):

@@ -78,6 +78,22 @@ def test_samples_are_of_size_classes_by_their_shares() -> None:
     assert samples["read-s16"] / read == pytest.approx(0.7, abs=0.02)
 
 
+def test_samples_of_a_padded_class_run_in_batches_of_the_larger_one() -> None:
+    built = session("s").slo(100).rate(100).sized("read", {16: "70%", 32: "30%"})
+    built = built.with_spec(objective={"type": "Throughput"})
+    profiles = [profile(f"read-s{size}").linear(100 * size / 16, 1000) for size in (16, 32)]
+    asked = problem(built, [pool("fast").gpus(1)], profiles)
+    outcome = plan(asked)
+    assert isinstance(outcome, Planned), outcome
+    spec = built.build()
+    arrivals = arrivals_of(spec.spec.rate)
+    report = simulate(spec, outcome.plan, asked.profiles, {"fast": 1e10}, arrivals=arrivals, seconds=5, seed=1)
+
+    assert report.attainment == 1
+    assert report.offered > 400
+    assert {name.partition("/")[0] for name in report.batch_sizes} == {"read-s32"}
+
+
 def one_model(rate: float, seconds: float = 4, replicas: int = 4, **conditions: Any) -> SimulationReport:
     """l(b) = 1 b + 4 ms in batches of up to 8, with an SLO of 30 ms: at most 2666 requests/s on 4 workers."""
     scheduled = plan_of(module("m").pipeline(8, stage("gpu", replicas=replicas, alpha=1000, beta=4000)))

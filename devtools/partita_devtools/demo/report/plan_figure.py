@@ -135,7 +135,8 @@ def _card_height(module: ModulePlan | None) -> float:
 def _card(name: str, module: ModulePlan | None, place: _CardPlace, colours: dict[str, int]) -> ModuleCard:
     subtitle, rows = "CPU function", []
     if module is not None:
-        rate = f"{float(module.rate):.0f}/s" if module.pipelines else "CPU function"
+        rate = f"{float(module.rate):.0f}/s" if module.pipelines or module.padded_to else "CPU function"
+        rate += f", padded to {module.padded_to}" if module.padded_to else ""
         subtitle = f"{rate} · budget {module.budget_micros / 1000:.0f} ms"
         for number, pipeline in enumerate(module.pipelines):
             top = place.y + HEADER + number * PIPELINE

@@ -85,6 +85,8 @@ def latency_budgets(session: InferenceSession, plan: PipelinePlanSpec) -> Figure
     planned = {module.name: module for module in plan.modules}
     figure, axes = new_figure(width=10, height=1.3 + _ROW * (len(_rows(plan)) + len(graph.fixed)))
     for name in graph.order:
+        if planned[name].padded_to is not None:
+            continue
         end = int(ends[name].time) / 1000
         budget = int(times[name]) / 1000
         for pipeline in planned[name].pipelines or (None,):

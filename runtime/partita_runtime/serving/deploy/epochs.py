@@ -7,12 +7,11 @@ from pydantic import model_validator
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_api.session.module import TensorSpec
 from partita_api.session.request_log import RequestLog
-from partita_api.session.size_classes import size_classes
+from partita_api.session.size_classes import served_classes
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.version_routes import VersionRoute
@@ -46,8 +45,9 @@ class Epoch(SpecModel):
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
         planned = {module.name for module in self.plan.modules}
-        models = [module.name for module in with_size_classes(self.session).modules if module.model is not None]
-        missing = [name for name in models if name not in planned]
+        models = [module for module in self.session.modules if module.model is not None]
+        served = [each.name for module in models for each in served_classes(module, planned)]
+        missing = [name for name in served if name not in planned]
         if missing:
             raise ValueError(f"plan {self.plan.name!r} does not serve the session's modules {', '.join(missing)}")
         return self
@@ -76,7 +76,7 @@ def epoch(
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
     shown = {module: profiles[module, pool] for module, pool in sorted(used, reverse=True)}
     asked = {edge.source for edge in session.spec.edges if edge.names_outputs}
-    served = {module.name: size_classes(module)[0].name for module in session.spec.modules}
+    served = {module.name: served_classes(module, shown)[0].name for module in session.spec.modules}
     names = {module: shown[first].output_names for module, first in served.items() if first in shown}
     names |= {module.name: module.endpoint.outputs for module in session.spec.modules if module.endpoint is not None}
     frontend = session.spec.frontend.model_copy(update={"request_log": None})

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.cel.expression import Expression
 from partita_api.session.module import DType, ImageInput, Join, Module, TensorSpec, names_of, specs_of
-from partita_api.session.size_classes import size_classes
+from partita_api.session.size_classes import served_classes, size_classes
 from partita_runtime.serving.protocol.variable_size import SizedInput
 
 MAX_SAMPLES: Final = 64
@@ -55,6 +55,8 @@ class Interface:
     """The outputs of each model, or size class, for one sample, if they are known."""
     output_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The models' own names of them, where an edge may ask for them."""
+    planned: frozenset[str] | None = None
+    """The models, and the size classes, with replicas; None for all."""
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
@@ -86,7 +88,8 @@ class Interface:
     @cached_property
     def sized(self) -> Mapping[str, SizedInput]:
         """The inputs of the modules with size classes, by module."""
-        return {module.name: SizedInput.of(module) for module in self.session.modules if module.sizes is not None}
+        sized = [module for module in self.session.modules if module.sizes is not None]
+        return {module.name: SizedInput.of(module, self._served[module.name]) for module in sized}
 
     def outputs_of(self, model: str) -> tuple[SampleOutput, ...]:
         """The outputs of a model for one sample; empty if they are not known."""
@@ -97,8 +100,12 @@ class Interface:
 
     @cached_property
     def _served(self) -> Mapping[str, tuple[str, ...]]:
-        """The modules of plans that serve each module: its size classes, or itself."""
-        return {module.name: tuple(each.name for each in size_classes(module)) for module in self.session.modules}
+        """The modules of the plan that serve each module: its size classes with replicas, or itself."""
+        classes = {
+            module.name: size_classes(module) if self.planned is None else served_classes(module, self.planned)
+            for module in self.session.modules
+        }
+        return {name: tuple(each.name for each in found) for name, found in classes.items()}
 
     @cached_property
     def images(self) -> Mapping[str, ImageInput]:

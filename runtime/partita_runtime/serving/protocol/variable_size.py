@@ -1,14 +1,14 @@
 """Samples of variable size: the shapes that an input takes, the size class of a sample, and its padding. Pure."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from partita_api.session.module import Module, TensorSpec
-from partita_api.session.size_classes import size_classes
+from partita_api.session.size_classes import SizeClass, served_classes, size_classes
 from partita_runtime.execution.executor import Array
 
 
@@ -42,28 +42,37 @@ class SizedInput:
     spec: TensorSpec
     dimension: int
     """The one that varies."""
-    classes: tuple[str, ...]
-    """Names of the size classes, the smallest first."""
-    sizes: tuple[int, ...]
-    """Their sizes."""
+    classes: tuple[tuple[int, str], ...]
+    """Sizes and names of the size classes, the smallest first."""
+    served: tuple[tuple[int, str], ...]
+    """Those of them that have replicas; always the largest one."""
 
     @classmethod
-    def of(cls, module: Module) -> Self:
-        """The input of a module with `sizes`."""
+    def of(cls, module: Module, served: Container[str]) -> Self:
+        """The input of a module with `sizes`; the modules of a plan that are `served` have replicas."""
         assert module.input is not None
         assert module.input.variable_dimension is not None
-        assert module.sizes is not None
-        classes = tuple(each.name for each in size_classes(module))
-        sizes = tuple(size.size for size in module.sizes)
-        return cls(module.input, module.input.variable_dimension, classes, sizes)
+        dimension = module.input.variable_dimension
+
+        def sizes(classes: Sequence[SizeClass]) -> tuple[tuple[int, str], ...]:
+            inputs = [(each.module.input, each.name) for each in classes]
+            return tuple((spec.shape[dimension], name) for spec, name in inputs if spec is not None)
+
+        return cls(module.input, dimension, sizes(size_classes(module)), sizes(served_classes(module, served)))
 
     def class_of(self, sample: Array) -> str:
         """The name of the smallest class that a sample fits into; `takes` its shape."""
-        return self.classes[self._number(sample)]
+        _, name = self._smallest(self.classes, sample)
+        return name
+
+    def served_by(self, sample: Array) -> str:
+        """The name of the smallest class with replicas that a sample fits into."""
+        _, name = self._smallest(self.served, sample)
+        return name
 
     def padded(self, sample: Array) -> Array:
-        """The sample at the size of its class: itself, or a copy that is filled up at the end."""
-        size = self.sizes[self._number(sample)]
+        """The sample at the size of the class that serves it: itself, or a copy that is filled up at the end."""
+        size, _ = self._smallest(self.served, sample)
         if sample.shape[self.dimension] == size:
             return sample
         shape = (*sample.shape[: self.dimension], size, *sample.shape[self.dimension + 1 :])
@@ -71,8 +80,8 @@ class SizedInput:
         larger[tuple(slice(given) for given in sample.shape)] = sample
         return larger
 
-    def _number(self, sample: Array) -> int:
-        return bisect_left(self.sizes, sample.shape[self.dimension])
+    def _smallest(self, classes: Sequence[tuple[int, str]], sample: Array) -> tuple[int, str]:
+        return classes[bisect_left(classes, (sample.shape[self.dimension], ""))]
 
 
 def padded_rows(rows: Sequence[Array]) -> Array:

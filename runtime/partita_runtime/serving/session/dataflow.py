@@ -42,12 +42,19 @@ class SampleTensors:
         """How often edges with a condition got an answer, by `decision_key`; the caller may clear it."""
 
     def served_by(self, sub: SubRequest) -> str:
-        """The module of the plan that a model's sub-request is for: the size class of its input, or its module."""
+        """The module of the plan that a model's sub-request is for: a size class that its input fits into, or its
+        module.
+        """
         sized = self._interface.sized.get(sub.module)
-        return sub.module if sized is None else sized.class_of(self._sample(sub)[0])
+        return sub.module if sized is None else sized.served_by(self._sample(sub)[0])
+
+    def size_class(self, sub: SubRequest) -> str | None:
+        """The size class of a model's sub-request, with replicas or without; None for a module of fixed size."""
+        sized = self._interface.sized.get(sub.module)
+        return None if sized is None else sized.class_of(self._sample(sub)[0])
 
     def model_inputs(self, sub: SubRequest) -> Sequence[Array]:
-        """The inputs of a model's sub-request, in the order of its module, at the size of its class."""
+        """The inputs of a model's sub-request, in the order of its module, at the size of the class that serves it."""
         sized = self._interface.sized.get(sub.module)
         return self._sample(sub) if sized is None else [sized.padded(self._sample(sub)[0])]
 

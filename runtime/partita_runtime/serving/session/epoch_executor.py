@@ -88,7 +88,11 @@ class EpochExecutor:
         """`sampled` traces the sub-requests of sampled requests."""
         self.epoch = epoch
         self.interface = Interface(
-            epoch.session_key.partition("/")[2], epoch.session, epoch.outputs, epoch.output_names
+            epoch.session_key.partition("/")[2],
+            epoch.session,
+            epoch.outputs,
+            epoch.output_names,
+            frozenset(module.name for module in epoch.plan.modules),
         )
         self.slo_micros = epoch.session.slo.latency_ms * 1000
         zero = epoch.session.autoscaling.scale_to_zero
@@ -265,10 +269,10 @@ class EpochExecutor:
             elif module.endpoint is not None:
                 self._endpoints[sub.module].call(sub.sub_id)
             else:
-                served_by = self._calls[sample_id].samples[sample_id].served_by(sub)
-                if served_by != sub.module:
-                    self._meter.size_classes[served_by] += 1
-                self.dispatcher.arrive(sub.sub_id, served_by, sub.deadline, now)
+                sample = self._calls[sample_id].samples[sample_id]
+                if (size_class := sample.size_class(sub)) is not None:
+                    self._meter.size_classes[size_class] += 1
+                self.dispatcher.arrive(sub.sub_id, sample.served_by(sub), sub.deadline, now)
 
     def _proceed(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
         """A sub-request is answered; run those that follow it, or finish its sample."""

@@ -6,6 +6,7 @@ from tests.builders import session
 
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_operator.cli.offline.plan_plots import latency_budgets, pipelines, pools
+from partita_operator.cli.plan_report import stage_table
 
 TRAFFIC = session("traffic").slo(100).chain("detect", "crop", "car")
 
@@ -74,6 +75,19 @@ def test_budgets_follow_the_longest_path() -> None:
     drawn = bars(axes)
     assert {(0, 0, 40), (1, 40, 5), (2, 45, 30)} <= set(drawn), "budgets: row, begin, milliseconds"
     assert {(0, 20, 10), (0, 30, 10), (2, 70, 5)} <= set(drawn), "stages at the end of their budget"
+
+
+def test_a_padded_size_class_has_no_budget_of_its_own_and_a_row_in_the_table() -> None:
+    sized = session("traffic").slo(100).sized("read", {8: None, 16: None}).build()
+    served = module("read-s16", 40, stage("fast", (0, 4), 2, 10))
+    padded = {"name": "read-s8", "rate": 25, "budgetMicros": 40_000, "paddedTo": "read-s16"}
+    plan = PipelinePlanSpec.model_validate({**PLAN.model_dump(by_alias=True), "modules": [padded, served]})
+    (axes,) = latency_budgets(sized, plan).axes
+
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["read-s16/a\n40 ms"]
+    table = stage_table(sized, plan)
+    assert list(table.columns[0].cells) == ["read-s16", "read-s8"]
+    assert list(table.columns[2].cells) == ["a", "padded to read-s16"]
 
 
 def test_pools_have_their_accelerators_and_those_taken() -> None:

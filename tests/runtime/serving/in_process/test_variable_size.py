@@ -107,6 +107,22 @@ async def test_each_class_is_measured(alone: Stand) -> None:
         assert f"partita_size_class_samples_total{{{labels}}} {count}" in metrics
 
 
+async def test_samples_of_a_class_without_replicas_are_padded_to_a_larger_one() -> None:
+    app = replace(reading(padding="-1.5"), padded={"read-s8": "read-s16"})
+    noise = np.random.default_rng(1).standard_normal((2, 2, 32), np.float32)
+    async with stand(app) as running:
+        for width, size in ((1, 16), (8, 16), (16, 16), (17, 32)):
+            samples = noise[:, :, :width]
+            padded = [np.pad(s, ((0, 0), (0, size - width)), constant_values=-1.5) for s in samples]
+            answer = (await infer(running, samples))["read"]
+            np.testing.assert_allclose(answer, [answer_of(sample) for sample in padded], atol=1e-5)
+        signals = (await running.client.get("/partita/signals", headers=MONITORING)).json()
+        metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
+    assert {stage["module"] for stage in signals["stages"]} == {"read-s16", "read-s32"}
+    labels = 'module="read-s8",session="default/reading"'
+    assert f"partita_size_class_samples_total{{{labels}}} 4.0" in metrics, "its samples are counted as its own"
+
+
 async def test_a_join_gets_the_answers_of_all_classes_in_the_order_of_the_samples() -> None:
     app = page().function("paragraph", "paragraph").edge("read", "paragraph").edge("find", "paragraph")
     given = (30, 5, 12, 8, 9, 1)

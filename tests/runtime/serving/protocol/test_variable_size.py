@@ -1,5 +1,7 @@
 """Samples of variable size: which an input takes, in which size class they are, and how they are padded."""
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
 
@@ -13,11 +15,12 @@ TEXT = TensorSpec(shape=(512,), variable_dimension=0)
 FIXED = TensorSpec(shape=(3, 48, 1280))
 
 
-def sized(*sizes: int, **spec: object) -> SizedInput:
-    """Two rows of any width up to the last size."""
+def sized(*sizes: int, without: Collection[int] = (), **spec: object) -> SizedInput:
+    """Two rows of any width up to the last size; some size classes are without replicas."""
     given = TensorSpec.model_validate({"shape": (2, sizes[-1]), "variable_dimension": 1, **spec})
     classes = tuple(Size(size=size) for size in sizes)
-    return SizedInput.of(Module(name="read", model=ModelSource(file="read.onnx"), input=given, sizes=classes))
+    module = Module(name="read", model=ModelSource(file="read.onnx"), input=given, sizes=classes)
+    return SizedInput.of(module, {f"read-s{size}" for size in sizes if size not in without})
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,23 @@ def test_a_sample_is_of_the_smallest_class_that_it_fits_into(width: int, want: s
     sample = np.ones((2, width), np.float32)
     assert inputs.class_of(sample) == want
     assert inputs.padded(sample).shape == (2, int(want.removeprefix("read-s")))
+
+
+@pytest.mark.parametrize(
+    ("width", "want"),
+    [
+        pytest.param(3, 16, id="padded over the next class, which has no replicas either"),
+        pytest.param(8, 16, id="as large as its class"),
+        pytest.param(9, 16, id="of a class with replicas"),
+        pytest.param(17, 32, id="larger"),
+    ],
+)
+def test_a_sample_of_a_class_without_replicas_is_padded_to_the_next_larger_one(width: int, want: int) -> None:
+    inputs = sized(4, 8, 16, 32, without=(4, 8))
+    sample = np.ones((2, width), np.float32)
+    assert inputs.served_by(sample) == f"read-s{want}"
+    assert inputs.padded(sample).shape == (2, want)
+    assert inputs.class_of(np.ones((2, 3), np.float32)) == "read-s4"
 
 
 @pytest.mark.parametrize(
