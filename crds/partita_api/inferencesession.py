@@ -9,8 +9,10 @@ from partita_api.conditions import Condition
 from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
+from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.pod.template import PodTemplate
+from partita_api.profile import ProfilingProgress
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.clients import Clients
 from partita_api.session.edge import Edge
@@ -347,29 +349,6 @@ class PlanSummary(StatusModel):
     throughput: Quantity = Field(description="Requests per second it can serve.")
 
 
-class ProfilingPhase(StrEnum):
-    """State of the profiling of one pair of model and pool."""
-
-    RUNNING = "Running"
-    WAITING = "Waiting"
-    GIVEN_UP = "GivenUp"
-
-
-class ProfilingProgress(StatusModel):
-    """A profile that is being made, or could not be made."""
-
-    module: str = Field(description="The module whose model is profiled.")
-    pool: str = Field(description="The GPUPool.")
-    key: str = Field(description="Content key of the profile.")
-    attempt: int = Field(ge=0, description="Number of the last run, from 1. 0: it is tried again on request.")
-    phase: ProfilingPhase = Field(
-        description="Running: the run is in progress. Waiting: it failed and is repeated soon. GivenUp: all "
-        "attempts failed."
-    )
-    last_transition_time: Timestamp = Field(description="When `phase` last changed.")
-    message: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
-
-
 class InferenceSessionStatus(StatusModel):
     """Observed state of an InferenceSession."""
 
@@ -408,6 +387,9 @@ class InferenceSessionStatus(StatusModel):
     )
     planned_rate: Quantity | None = Field(
         default=None, description="Requests per second that plans are made for, after it was measured."
+    )
+    measured: Measured | None = Field(
+        default=None, description="What plans are made for instead of what the spec says, because it was measured."
     )
     last_handled_retry: str | None = Field(
         default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last handled."

@@ -1,4 +1,4 @@
-"""The DAG of a session's modules: its cycles, an order, its longest paths, and the DAG of its size classes."""
+"""The DAG of a session's modules: its cycles, an order, its longest paths, and the DAG as plans see it."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.measured import Measured
 from partita_api.session.edge import Edge
 from partita_api.session.size_classes import SizeClass, size_classes
 
@@ -44,6 +45,21 @@ def with_size_classes(spec: InferenceSessionSpec) -> InferenceSessionSpec:
             "batching": spec.batching.model_copy(update={"modules": policies}),
         }
     )
+
+
+def with_measured(spec: InferenceSessionSpec, measured: Measured | None) -> InferenceSessionSpec:
+    """The session with measured values instead of those that it declares, where these are still what they were."""
+    if measured is None:
+        return spec
+    return spec.model_copy(update={"edges": tuple(_measured_edge(edge, measured) for edge in spec.edges)})
+
+
+def _measured_edge(edge: Edge, measured: Measured) -> Edge:
+    found = next((each for each in measured.edges if each.is_of(edge)), None)
+    if found is None:
+        return edge
+    fan_out = edge.fan_out.model_copy(update={"mean": found.fan_out})
+    return edge.model_copy(update={"fan_out": fan_out, "share": None if edge.when is None else found.share})
 
 
 def _edge(edge: Edge, source: SizeClass, target: SizeClass) -> Edge:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from partita_api.conditions import Condition
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
+from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule, is_unset
 from partita_api.profile import CONTENT_PATTERN
 from partita_api.session.module import ModuleName
@@ -202,7 +203,8 @@ class PipelinePlanSpec(SpecModel):
             lambda old, new: old.model_copy(update={"approved": new.approved}) == new,
             "self.session == oldSelf.session && self.inputsDigest == oldSelf.inputsDigest && "
             "self.solution == oldSelf.solution && self.modules == oldSelf.modules && self.cost == oldSelf.cost && "
-            f"self.throughput == oldSelf.throughput && {_is_kept('alternatives')} && {_is_kept('profiles')}",
+            f"self.throughput == oldSelf.throughput && {_is_kept('alternatives')} && {_is_kept('profiles')} && "
+            f"{_is_kept('measured')}",
         ),
     )
 
@@ -219,6 +221,11 @@ class PipelinePlanSpec(SpecModel):
         default=(), max_length=16, description="Other plans that were considered."
     )
     profiles: tuple[ProfileRef, ...] = Field(default=(), max_length=1024, description="The profiles it was made from.")
+    measured: Measured | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="What it was made for instead of what the session's spec says, because it was measured.",
+    )
 
     @model_validator(mode="after")
     def _subclusters_agree(self) -> Self:

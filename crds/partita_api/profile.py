@@ -5,13 +5,14 @@ from what models take, and small enough that all computations with them stay exa
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from math import prod
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from partita_api.digests import digest
-from partita_api.meta import SpecModel, is_unset
+from partita_api.meta import SpecModel, StatusModel, Timestamp, is_unset
 from partita_api.session.module import DType, Inputs, ModelSource, NamedInput, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
@@ -261,3 +262,26 @@ class Profile(SpecModel):
     def divisor(self, divisor: int) -> VgpuLatency | None:
         """The times for one vGPU divisor, if it was measured."""
         return next((v for v in self.latency if v.divisor == divisor), None)
+
+
+class ProfilingPhase(StrEnum):
+    """State of the profiling of one pair of model and pool."""
+
+    RUNNING = "Running"
+    WAITING = "Waiting"
+    GIVEN_UP = "GivenUp"
+
+
+class ProfilingProgress(StatusModel):
+    """A profile that is being made, or could not be made."""
+
+    module: str = Field(description="The module whose model is profiled.")
+    pool: str = Field(description="The GPUPool.")
+    key: str = Field(description="Content key of the profile.")
+    attempt: int = Field(ge=0, description="Number of the last run, from 1. 0: it is tried again on request.")
+    phase: ProfilingPhase = Field(
+        description="Running: the run is in progress. Waiting: it failed and is repeated soon. GivenUp: all "
+        "attempts failed."
+    )
+    last_transition_time: Timestamp = Field(description="When `phase` last changed.")
+    message: str = Field(default="", max_length=1024, description="Why the last attempt failed.")

@@ -5,7 +5,7 @@ Implementations: `engines/` (ServingEngine), `profiling/` (ProfileRunner), `part
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from partita_api.session.request_log import RequestLog
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
+from partita_runtime.autoscaling.traffic import TrafficCounts
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
 from partita_runtime.serving.deploy.version_routes import VersionRoute
 
@@ -176,6 +177,7 @@ class ServingSignals:
     """Requests that wait for replicas, or did until a few seconds ago."""
     idle_seconds: float = 0.0
     """Time since the last request."""
+    traffic: TrafficCounts = field(default_factory=TrafficCounts)
 
 
 class ServingEngine(Protocol):

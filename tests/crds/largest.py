@@ -25,6 +25,14 @@ TAKERS: Final = (
 )
 FAN_OUT: Final = {"mean": QUANTITY, "max": 256}
 CONDITION: Final = {"when": f"{'outputs.label[0] == 2':512}", "share": "12.3456%"}
+MEASURED_EDGE: Final = {
+    "from": NAMES[0],
+    "to": NAMES[1],
+    "fanOut": QUANTITY,
+    "share": "12.3456%",
+    "declaredFanOut": QUANTITY,
+    "declaredShare": "12.3456%",
+}
 WINDOW: Final = {
     "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
     "start": "22:30",
@@ -110,5 +118,6 @@ def large_plan() -> Json:
             "modules": [{**module, "name": name, "pipelines": pipelines} for name in NAMES],
             "alternatives": [{"strategy": NAMES[0], "feasible": True, "summary": "s" * 1024}] * 16,
             "profiles": [{"module": one, "pool": other, "key": LABEL} for one in NAMES for other in NAMES],
+            "measured": {"edges": [MEASURED_EDGE] * 128},
         },
     )

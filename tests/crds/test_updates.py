@@ -27,6 +27,7 @@ CHANGES = [
     pytest.param("spec.throughput", "1000", id="another throughput"),
     pytest.param("spec.alternatives", [{"strategy": "whole", "feasible": False}], id="other alternatives"),
     pytest.param("spec.profiles", [{"module": "m", "pool": "p", "key": "k"}], id="other profiles"),
+    pytest.param("spec.measured", {"edges": []}, id="made for something else"),
 ]
 
 

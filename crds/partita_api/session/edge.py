@@ -73,6 +73,11 @@ class Edge(SpecModel):
         return self.outputs is not None or self.when is not None
 
     @property
+    def declared_share(self) -> Percent:
+        """The share of the answers that are sent on, as declared."""
+        return Percent("100%") if self.share is None else self.share
+
+    @property
     def mean(self) -> float:
         """How many sub-requests one upstream answer creates on average, with those that are not sent."""
-        return float(self.fan_out.mean) * (1.0 if self.share is None else self.share.fraction)
+        return float(self.fan_out.mean) * self.declared_share.fraction

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from partita_api.inferencesession import ProfilingPhase
+from partita_api.profile import ProfilingPhase
 from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_operator.cli.output import time_left
 

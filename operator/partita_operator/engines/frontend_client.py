@@ -89,6 +89,7 @@ def serving_signals(measured: FrontendSignals) -> ServingSignals:
         ),
         held=measured.held,
         idle_seconds=measured.idle_seconds,
+        traffic=measured.traffic,
     )
 
 

@@ -19,6 +19,7 @@ from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import GpuPartitioner, ProfileRunner, ServingEngines
 from partita_operator.settings.model import OperatorSettings
 from partita_runtime.autoscaling.load_level import RateHistory
+from partita_runtime.autoscaling.traffic import TrafficHistory
 
 
 @dataclass
@@ -26,6 +27,7 @@ class SessionMemory:
     """What the operator keeps in memory about one session."""
 
     rates: RateHistory = field(default_factory=RateHistory)
+    traffic: TrafficHistory = field(default_factory=TrafficHistory)
     problem: str = ""
     """Errors of the last pass's actions."""
     exposure_problem: str = ""

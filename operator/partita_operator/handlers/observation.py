@@ -24,6 +24,7 @@ from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
 from partita_operator.reconcile.session.client_access import forbidden_clients, issuer_to_read, secret_name
 from partita_operator.reconcile.session.exposure.decision import needed_objects
+from partita_operator.reconcile.session.measured import with_counted_traffic
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import required_profile_keys
 from partita_operator.reconcile.world import (
@@ -58,7 +59,9 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
         context.profiles.load(namespace, required_profile_keys(session, cluster, context.settings)),
         _observe_runs(namespace, session, context),
     )
-    memory.rates = with_measured_rate(memory.rates, session, engine.signals, asyncio.get_running_loop().time())
+    seconds = asyncio.get_running_loop().time()
+    memory.rates = with_measured_rate(memory.rates, session, engine.signals, seconds)
+    memory.traffic = with_counted_traffic(memory.traffic, session, engine.signals, seconds)
     return SessionWorld(
         session=session,
         cluster=cluster,
@@ -69,6 +72,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
         has_applications=engine.has_applications,
         signals=engine.signals,
         rates=memory.rates,
+        traffic=memory.traffic,
         search=context.searches.last(session.key),
         exposure=await _exposure_world(session, engine.serving, context),
         clients=await _clients_world(session, context),

@@ -19,6 +19,7 @@ from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory
+from partita_runtime.autoscaling.traffic import TrafficHistory
 from partita_runtime.serving.deploy.public_keys import PublicKey
 
 
@@ -117,6 +118,7 @@ class SessionWorld:
     """Whether the engine still has applications of a deleted session."""
     signals: ServingSignals | None = None
     rates: RateHistory = field(default_factory=RateHistory)
+    traffic: TrafficHistory = field(default_factory=TrafficHistory)
     search: Search | None = None
     exposure: ExposureWorld | None = None
     """None while the operator has not read the objects."""

@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
+from pydantic import ValidationError
 
 from partita_api.inferencesession import Signals
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, remarks, serving_signals
@@ -138,3 +139,16 @@ async def test_a_frontend_that_cannot_be_reached_is_named() -> None:
     assert answer.signals is None
     assert "ray.serveUrl of the chart" in answer.problem
     await frontends.close()
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(-1, id="negative"),
+        pytest.param(10**400, id="too large to compute with"),
+        pytest.param("x", id="text"),
+    ],
+)
+def test_counts_of_frontends_are_numbers_that_can_be_computed_with(count: object) -> None:
+    with pytest.raises(ValidationError, match=r"traffic\.decided"):
+        FrontendSignals.model_validate(SAID | {"traffic": {"decided": {"a/b/taken": count}}})

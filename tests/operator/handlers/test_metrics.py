@@ -20,14 +20,9 @@ from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Si
 from partita_devtools.machine.certificates import create_authority, issue_server_certificate
 from partita_operator.handlers.metrics import PLANNED, Metrics
 from partita_operator.reconcile.capacity.cluster import Cluster
+from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge_key
 from partita_runtime.serving.telemetry.metrics import metrics_text
-from partita_runtime.serving.telemetry.signals import (
-    EdgeDecision,
-    Meter,
-    SessionSignals,
-    SessionStageSignals,
-    decision_key,
-)
+from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
@@ -127,6 +122,7 @@ def frontend_metrics() -> Iterator[Metric]:
     meter.size_classes["read-s8"] = 1
     meter.versions["2/answered"] = 1
     meter.decided[decision_key("detector", "plates", EdgeDecision.TAKEN)] = 1
+    meter.sent[edge_key("detector", "plates")] = 2
     meter.shadows["3/equal"] = 1
     meter.logged["sent"] = 1
     return text_string_to_metric_families(metrics_text(signals, meter).decode())

@@ -40,12 +40,14 @@ from partita_operator.reconcile.capacity.accounting import available, fits
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Ledger
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
+from partita_operator.reconcile.session.measured import with_counted_traffic
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
 from partita_operator.reconcile.world import ClientsWorld, Node, PoolWorld, Search, SessionWorld
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory
+from partita_runtime.autoscaling.traffic import TrafficHistory
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -85,6 +87,7 @@ class SimulatedCluster:
     _ledger: Ledger = field(default_factory=Ledger)
     _searches: dict[str, Search] = field(default_factory=dict)
     _rates: dict[str, RateHistory] = field(default_factory=dict)
+    _traffic: dict[str, TrafficHistory] = field(default_factory=dict)
 
     def add(self, *objects: GPUPool | InferenceSession) -> None:
         """Create or replace objects, as a user does; a changed spec is a new generation."""
@@ -116,6 +119,7 @@ class SimulatedCluster:
         """Start a new operator without memory."""
         self._searches.clear()
         self._rates.clear()
+        self._traffic.clear()
         self.writes_before_death = None
 
     def run(self, seconds: float, every: float = 1.0) -> None:
@@ -212,6 +216,8 @@ class SimulatedCluster:
             problem = str(error)
         history, seconds = self._rates.get(key, RateHistory()), (self.now - EPOCH).total_seconds()
         self._rates[key] = with_measured_rate(history, session, signals, seconds)
+        counted = self._traffic.get(key, TrafficHistory())
+        self._traffic[key] = with_counted_traffic(counted, session, signals, seconds)
         return SessionWorld(
             session=session,
             cluster=self.cluster(),
@@ -225,6 +231,7 @@ class SimulatedCluster:
             has_applications=has_applications,
             signals=signals,
             rates=self._rates[key],
+            traffic=self._traffic[key],
             search=self._searches.get(key),
             clients=self.clients,
             problem=problem,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 
 from partita_api.inferencesession import InferenceSession, RateSource
-from partita_api.module_graph import with_size_classes
+from partita_api.module_graph import with_measured, with_size_classes
 from partita_api.profile import Profile
 from partita_operator.reconcile.capacity.accounting import Availability
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -35,12 +35,12 @@ def problem_of(
             f"{session.key} cannot be planned yet: no profile of {', '.join(missing)} is in its namespace; see its "
             "condition Profiled."
         )
-    status = session.status
-    measured = status.planned_rate if session.spec.rate.source is RateSource.OBSERVED else None
+    status, observes = session.status, session.spec.rate.source is RateSource.OBSERVED
+    measured = status.planned_rate if observes else None
     active = cluster.plans_of(session).get(status.current_plan.name) if status.current_plan else None
     return PlanningProblem(
         session=declared.session,
-        spec=declared.spec,
+        spec=with_measured(declared.spec, status.measured if observes else None),
         rate=float(measured) if measured is not None and rate is None else declared.rate,
         pools=declared.pools,
         profiles=declared.profiles,

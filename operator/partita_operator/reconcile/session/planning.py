@@ -23,6 +23,7 @@ from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.capacity.accounting import fits, usable_pools
 from partita_operator.reconcile.session.annotations import approved_plan, pause_reason
+from partita_operator.reconcile.session.measured import measured, planned_spec
 from partita_operator.reconcile.session.profiles import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
@@ -92,7 +93,7 @@ def planned_rate(world: SessionWorld) -> float:
 def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
     """Digest of everything that a plan of the session depends on, except for the accelerators of other sessions."""
     session, pools = world.session, world.cluster.pools
-    spec = session.spec.model_dump(
+    spec = planned_spec(world).model_dump(
         mode="json",
         include=_SPEC_THAT_PLANS_DEPEND_ON,
         exclude={"planner": _PLANNER_SETTINGS_THAT_DO_NOT_MATTER},
@@ -245,7 +246,7 @@ def _problem(
     pools, present = usable_pools(world.session, world.cluster.pools), world.availability.present
     return PlanningProblem(
         session=_reference(world.session),
-        spec=world.session.spec,
+        spec=planned_spec(world),
         rate=planned_rate(world),
         pools=tuple(Pool.partly_present(name, pool.spec, free[name], present[name]) for name, pool in pools.items()),
         profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
@@ -273,6 +274,7 @@ def _plan(world: SessionWorld, spec: PipelinePlanSpec, inputs: str, profiling: P
                 "approved": session.spec.planner.approval is Approval.AUTOMATIC,
                 "session": _reference(session),
                 "inputs_digest": inputs,
+                "measured": measured(world),
                 "profiles": tuple(
                     ProfileRef(module=pair[0], pool=pair[1], key=key, content=world.profiles[key].content)
                     for pair, key in sorted(profiling.ready.items())

@@ -15,9 +15,9 @@ from typing import Final
 
 from partita_api.conditions import MAX_MESSAGE
 from partita_api.gpupool import GPUPool, SharingMode
-from partita_api.inferencesession import InferenceSession, ProfilingPhase, ProfilingProgress
+from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
-from partita_api.profile import ProfileRequest
+from partita_api.profile import ProfileRequest, ProfilingPhase, ProfilingProgress
 from partita_api.session.module import Module
 from partita_api.session.size_classes import size_classes
 from partita_operator.pod_templates.profiled import profiled_pod

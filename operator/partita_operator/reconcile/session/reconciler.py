@@ -21,6 +21,7 @@ from partita_operator.reconcile.session.deletion import decide_deletion
 from partita_operator.reconcile.session.exposure.decision import expose
 from partita_operator.reconcile.session.exposure.policy import claims
 from partita_operator.reconcile.session.holds import find_hold, preview
+from partita_operator.reconcile.session.measured import measured
 from partita_operator.reconcile.session.plan_conditions import plan_status
 from partita_operator.reconcile.session.planning import (
     decide_plan,
@@ -119,6 +120,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         history=history_after(world, step.current),
         profiling=step.profiling.progress,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
+        measured=measured(world) if step.problem is None else before.measured,
         last_handled_retry=_handled_retry(step),
         signals=_signals(step),
         versions=step.versions.statuses,

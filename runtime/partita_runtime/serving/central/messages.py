@@ -214,6 +214,7 @@ class _LabelledCounts(WireModel):
     versions: dict[str, _Count] = {}
     shadows: dict[str, _Count] = {}
     decided: dict[str, _Count] = {}
+    sent: dict[str, _Count] = {}
     logged: dict[str, _Count] = {}
 
 

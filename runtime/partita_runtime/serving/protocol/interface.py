@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.cel.expression import Expression
+from partita_api.session.edge import Edge
 from partita_api.session.module import DType, ImageInput, Join, Module, TensorSpec, names_of, specs_of
 from partita_api.session.size_classes import served_classes, size_classes
 from partita_runtime.serving.protocol.variable_size import SizedInput
@@ -153,6 +154,17 @@ class Interface:
             if edge.when is not None:
                 condition = EdgeCondition(edge.target, Expression.parse(edge.when))
                 found[edge.source] = (*found.get(edge.source, ()), condition)
+        return found
+
+    @cached_property
+    def varying(self) -> Mapping[str, tuple[Edge, ...]]:
+        """The edges on which answers do not all make the same number of sub-requests, by their upstream module."""
+        found: dict[str, tuple[Edge, ...]] = {}
+        for edge in self.session.edges:
+            source, target = self.modules[edge.source], self.modules[edge.target]
+            may_leave_out = source.function is not None and target.function is None
+            if edge.when is not None or edge.fan_out.max > 1 or may_leave_out:
+                found[edge.source] = (*found.get(edge.source, ()), edge)
         return found
 
     @cached_property

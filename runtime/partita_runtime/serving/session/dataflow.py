@@ -13,12 +13,12 @@ from partita_api.session.edge import Edge
 from partita_api.session.module import Inputs, Join, NamedInput, TensorSpec, names_of, specs_of
 from partita_api.session.output_maps import UnknownOutputError, chosen_outputs
 from partita_api.session.when import holds
+from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge_key
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
 from partita_runtime.serving.protocol.interface import EdgeCondition, Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
 from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
-from partita_runtime.serving.telemetry.signals import EdgeDecision, decision_key
 
 
 class DataflowError(Exception):
@@ -39,7 +39,9 @@ class SampleTensors:
         self.cut_off: dict[str, int] = {}
         """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
         self.decided: Counter[str] = Counter()
-        """How often edges with a condition got an answer, by `decision_key`; the caller may clear it."""
+        """How often edges that vary got an answer, by `decision_key`; the caller may clear it."""
+        self.sent: Counter[str] = Counter()
+        """How many sub-requests these answers made, by `edge_key`; the caller may clear it."""
 
     def served_by(self, sub: SubRequest) -> str:
         """The module of the plan that a model's sub-request is for: a size class that its input fits into, or its
@@ -100,7 +102,7 @@ class SampleTensors:
         ]
         edges = [edge for edge in self._interface.session.edges if edge.source == sub.module]
         taken = {edge.target: self._mapped(edge, outputs) for edge in edges if edge.target not in withheld}
-        return {**self._take(sub, taken), **dict.fromkeys(withheld, 0)}
+        return self._count_sent(sub.module, {**self._take(sub, taken), **dict.fromkeys(withheld, 0)})
 
     def function_answered(self, sub: SubRequest, answer: FunctionAnswer) -> dict[str, int]:
         """Store a function's answer; how many samples it has for each downstream model.
@@ -112,7 +114,7 @@ class SampleTensors:
             raise DataflowError(f"{sub.module!r} answered for {sorted(answer)}, but downstream are {sorted(targets)}")
         rows = {name: self._inputs_of(sub.module, name, value) for name, value in answer.items()}
         self._answers[sub.sub_id] = (sub, ())
-        return self._take(sub, rows)
+        return self._count_sent(sub.module, self._take(sub, rows))
 
     def sink_rows(self, results: Sequence[SubRequest]) -> dict[str, list[Sequence[Array] | Mapping[str, Array]]]:
         """The answers of the sinks in order, by module: a model's tensors, a function's tensors by name."""
@@ -134,6 +136,15 @@ class SampleTensors:
         decision = EdgeDecision.TAKEN if found else EdgeDecision.NOT_TAKEN
         self.decided[decision_key(module, condition.target, decision)] += 1
         return found
+
+    def _count_sent(self, module: str, children: dict[str, int]) -> dict[str, int]:
+        """The sub-requests that an answer makes, by downstream module; those of edges that vary are counted."""
+        for edge in self._interface.varying.get(module, ()):
+            if edge.when is None:
+                self.decided[decision_key(module, edge.target, EdgeDecision.TAKEN)] += 1
+            runs_once = self._interface.modules[edge.target].function is not None
+            self.sent[edge_key(module, edge.target)] += children.get(edge.target, int(runs_once))
+        return children
 
     def _targets(self, module: str) -> list[str]:
         return [edge.target for edge in self._interface.session.edges if edge.source == module]

@@ -186,9 +186,7 @@ class EpochExecutor:
             self._fail(sub_id, UnservedError(UnservedReason.BROKEN, str(error)), now)
         else:
             self._proceed(sub_id, children, now)
-        if sample.decided:
-            self._meter.decided.update(sample.decided)
-            sample.decided.clear()
+        self._count_edges(sample)
 
     def dropped(self, drop: Drop, now: int) -> None:
         """The scheduler dropped a sub-request, so its request fails, or goes on without it."""
@@ -239,12 +237,14 @@ class EpochExecutor:
         if sub_id not in self._subs:
             return
         sample_id, sub = self._subs[sub_id]
+        sample = self._calls[sample_id].samples[sample_id]
         try:
-            children = self._calls[sample_id].samples[sample_id].function_answered(sub, answer)
+            children = sample.function_answered(sub, answer)
         except DataflowError as error:
             self.function_failed(sub_id, FunctionError(str(error)))
         else:
             self._proceed(sub_id, children, self.dispatcher.now())
+        self._count_edges(sample)
 
     def function_failed(self, sub_id: int, error: FunctionError) -> None:
         """A function has failed or refuses the request, so the request fails."""
@@ -257,6 +257,13 @@ class EpochExecutor:
             self._fail(sub_id, failure, self.dispatcher.now())
 
     # Requests and their sub-requests.
+
+    def _count_edges(self, sample: SampleTensors) -> None:
+        if sample.decided:
+            self._meter.decided.update(sample.decided)
+            self._meter.sent.update(sample.sent)
+            sample.decided.clear()
+            sample.sent.clear()
 
     def _run(self, sample_id: int, spawned: Sequence[SubRequest], now: int) -> None:
         for sub in spawned:

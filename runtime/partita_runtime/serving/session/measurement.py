@@ -68,7 +68,8 @@ class SessionMeasurement:
         of_plan = [replica for replica in replicas if replica.plan == measured.plan]
         warnings = _warnings(of_plan) + measured.warnings
         can_make_place = all(r.can_make_place for r in of_plan if r.vgpu is None)
-        return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS], "can_make_place": can_make_place})
+        more = {"can_make_place": can_make_place, "traffic": self.total.traffic}
+        return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS], **more})
 
     def tick(self) -> None:
         """To be called four times a second."""

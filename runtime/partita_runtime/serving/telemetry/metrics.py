@@ -54,10 +54,11 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
         ),
         (
             "partita_edge_answers",
-            "Answers at edges with when, by what it decided",
+            "Answers at edges with when or a fan-out, by whether they are sent on",
             ("from", "to", "decision"),
             meter.decided,
         ),
+        ("partita_edge_sub_requests", "Sub-requests that these answers made", ("from", "to"), meter.sent),
     ):
         counter = CounterMetricFamily(name, text, labels=("session", *labels))
         for key, count in sorted(counts.items()):

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from partita_api.meta import StatusModel
+from partita_runtime.autoscaling.traffic import TrafficCounts
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals, CoreStageSignals
 
@@ -36,20 +37,6 @@ class Outcome(StrEnum):
     """The client left."""
     REFUSED = "refused"
     """A function refused what the client sent."""
-
-
-class EdgeDecision(StrEnum):
-    """What the condition of an edge decides for an answer."""
-
-    TAKEN = "taken"
-    NOT_TAKEN = "not_taken"
-    FAILED = "failed"
-    """It has no value for the answer, so the request fails."""
-
-
-def decision_key(source: str, target: str, decision: EdgeDecision) -> str:
-    """What is counted for an edge: its modules, and a decision."""
-    return f"{source}/{target}/{decision}"
 
 
 class SessionStageSignals(StatusModel):
@@ -111,6 +98,7 @@ class SessionSignals(StatusModel):
     """Requests that wait for replicas. Requests that gave up count for another ten seconds."""
     idle_seconds: float = 0.0
     """Time since the last request."""
+    traffic: TrafficCounts = TrafficCounts()
 
 
 @dataclass
@@ -140,7 +128,9 @@ class Meter:
     versions: Counter[str] = field(default_factory=Counter)
     """Requests for other versions of the session, by VERSION/RESULT."""
     decided: Counter[str] = field(default_factory=Counter)
-    """Answers at edges with a condition, by `decision_key`."""
+    """Answers at edges that vary (`Interface.varying`), by `decision_key`."""
+    sent: Counter[str] = field(default_factory=Counter)
+    """Sub-requests that these answers made, by `edge_key`."""
     shadows: Counter[str] = field(default_factory=Counter)
     """Copies of requests for shadow versions, by VERSION/RESULT."""
     logged: Counter[str] = field(default_factory=Counter)
@@ -158,6 +148,7 @@ class Meter:
             "size_classes": self.size_classes,
             "versions": self.versions,
             "decided": self.decided,
+            "sent": self.sent,
             "shadows": self.shadows,
             "logged": self.logged,
         }
@@ -171,6 +162,11 @@ class Meter:
             self.unreported.append((outcome, latency, samples))
         if outcome in (Outcome.IN_TIME, Outcome.LATE):
             self.latencies.extend([(now, latency)] * samples)
+
+    @property
+    def traffic(self) -> TrafficCounts:
+        """What plans can be made for."""
+        return TrafficCounts(decided=dict(self.decided), sent=dict(self.sent))
 
     def forget(self, before: int) -> None:
         """Drop the latencies of requests that were answered before this time; no window needs them."""

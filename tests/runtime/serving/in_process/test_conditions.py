@@ -9,6 +9,7 @@ from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application
 
 from partita_api.session.module import Join
+from partita_runtime.autoscaling.traffic import EdgeCounts
 from partita_runtime.serving.protocol.inference_client import decode_answer
 
 SCORES = np.array([[1, 0, 0, 0], [0, 1, 2, 3], [1, 3, 0, 0.5]], np.float32)
@@ -176,3 +177,17 @@ async def test_a_request_goes_on_without_an_optional_module_whose_answer_has_no_
         found = await asked(running)
     assert found["classifier.answered"] == [False] * 3
     assert found["join.expert"] == [[0]] * 3
+
+
+async def test_the_share_and_the_fan_out_of_edges_that_vary_are_counted() -> None:
+    app = application("traffic").model("detector", outputs=((2,),)).function("crop", "crop")
+    app = app.model("classifier", outputs=((3,),)).edge("detector", "crop").edge("crop", "classifier", most=3)
+    app = app.model("expert", input=(3,)).edge("classifier", "expert", when="outputs[0][0] > 2")
+    async with stand(app) as running:
+        await asked(running, np.array([[[0, 0]] * 2, [[2, 0]] * 2, [[9, 0]] * 2], np.float32))
+        counts = running.session.signals().traffic
+        text = (await running.client.get("/partita/metrics", headers=MONITORING)).text
+    assert counts.of_edge("crop", "classifier") == EdgeCounts(answers=3, taken=3, sub_requests=5), "cut off at three"
+    assert counts.of_edge("classifier", "expert").answers == 5
+    assert counts.of_edge("detector", "crop") == EdgeCounts(0, 0, 0), "a function runs once for each answer"
+    assert 'partita_edge_sub_requests_total{from="crop",session="default/traffic",to="classifier"} 5.0' in text

@@ -1,0 +1,48 @@
+"""What plans are made for instead of what a session's spec declares, because it was measured."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from partita_api.fields.quantity import Percent, Quantity
+from partita_api.meta import StatusModel
+from partita_api.session.edge import Edge
+from partita_api.session.module import ModuleName
+
+_Share = Annotated[Percent, Field(json_schema_extra={"maxLength": 9})]
+
+
+class MeasuredEdge(StatusModel):
+    """An edge whose answers spread otherwise than declared."""
+
+    source: ModuleName = Field(alias="from", description="The upstream module.")
+    target: ModuleName = Field(alias="to", description="The downstream module.")
+    fan_out: Quantity = Field(description="Sub-requests that an answer made on average, if it was sent on.")
+    share: _Share = Field(description="Share of the answers that were sent on.")
+    declared_fan_out: Quantity = Field(description="fanOut.mean of the spec for which this counts instead.")
+    declared_share: _Share = Field(description="share of the spec for which this counts instead.")
+
+    @classmethod
+    def instead_of(cls, edge: Edge, fan_out: Quantity, share: Percent) -> "MeasuredEdge":
+        """What counts for an edge instead of its declared values."""
+        return cls.model_validate(
+            {
+                "from": edge.source,
+                "to": edge.target,
+                "fan_out": fan_out,
+                "share": share,
+                "declared_fan_out": edge.fan_out.mean,
+                "declared_share": edge.declared_share,
+            }
+        )
+
+    def is_of(self, edge: Edge) -> bool:
+        """Whether it counts for this edge: the declared values are the same as when it was measured."""
+        declared = self.source, self.target, self.declared_fan_out, self.declared_share
+        return declared == (edge.source, edge.target, edge.fan_out.mean, edge.declared_share)
+
+
+class Measured(StatusModel):
+    """Measured values. For everything else the spec counts."""
+
+    edges: tuple[MeasuredEdge, ...] = Field(default=(), max_length=128, description="Edges, instead of the spec's.")

@@ -1,0 +1,65 @@
+"""What the session's plans are made for instead of what its spec declares, because it was measured."""
+
+from math import ceil, floor, log10
+
+from partita_api.fields.quantity import Percent, Quantity
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
+from partita_api.measured import Measured, MeasuredEdge
+from partita_api.module_graph import with_measured
+from partita_api.session.edge import Edge
+from partita_operator.ports import ServingSignals
+from partita_operator.reconcile.session.annotations import pause_reason
+from partita_operator.reconcile.world import SessionWorld
+from partita_runtime.autoscaling.traffic import EdgeCounts, TrafficHistory, lasting_edge
+
+
+def with_counted_traffic(
+    history: TrafficHistory, session: InferenceSession, signals: ServingSignals | None, seconds: float
+) -> TrafficHistory:
+    """The history with what was counted until `seconds` of a monotonic clock."""
+    if signals is None:
+        return history
+    counts = signals.traffic.of_edges((edge.source, edge.target) for edge in session.spec.edges)
+    return history.add(seconds, counts, session.metadata.generation)
+
+
+def planned_spec(world: SessionWorld) -> InferenceSessionSpec:
+    """The session's spec as plans are made for it."""
+    return with_measured(world.session.spec, measured(world))
+
+
+def measured(world: SessionWorld) -> Measured | None:
+    """What the last lasting change was measured as. The status keeps it for the next operator."""
+    if world.session.spec.rate.source is RateSource.DECLARED:
+        return None
+    edges = tuple([found for edge in world.session.spec.edges if (found := _edge(world, edge)) is not None])
+    return Measured(edges=edges) if edges else None
+
+
+def _edge(world: SessionWorld, edge: Edge) -> MeasuredEdge | None:
+    before = world.session.status.measured or Measured()
+    known = next((each for each in before.edges if each.is_of(edge)), None)
+    if pause_reason(world.session) is not None:
+        return known
+    planned = edge.mean if known is None else float(known.fan_out) * known.share.fraction
+    counts = lasting_edge(world.traffic, edge.source, edge.target, planned, may_fall=not world.keeping_pools)
+    return known if counts is None else _measured_edge(edge, counts)
+
+
+def _measured_edge(edge: Edge, counts: EdgeCounts) -> MeasuredEdge:
+    return MeasuredEdge.instead_of(
+        edge,
+        fan_out=Quantity(min(_two_digits_up(counts.fan_out), edge.fan_out.max)),
+        share=_percent(_two_digits_up(100 * counts.share)),
+    )
+
+
+def _percent(number: float) -> Percent:
+    """As many decimals as a Percent has, and never 0%."""
+    return Percent(f"{Quantity(round(min(max(number, 0.0001), 100.0), 4))}%")
+
+
+def _two_digits_up(number: float) -> float:
+    """Rounded up to two significant digits: small differences do not lead to different plans."""
+    decimals = 1 - floor(log10(number))
+    return ceil(round(number * 10.0**decimals, 6)) / 10.0**decimals

@@ -1,0 +1,166 @@
+"""How a session's requests spread over its graph: what is counted, and what has lastingly changed.
+
+A plan is made for the declared fan-outs and shares, or for measured ones. As a rate, a measured value leads to a new
+plan only if it has lasted, and if enough answers were counted.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Annotated, Final, Self
+
+from pydantic import Field
+
+from partita_api.meta import StatusModel
+from partita_runtime.autoscaling.load_level import FALL, FALL_SECONDS, RISE, RISE_SECONDS
+
+ENOUGH: Final = 400
+"""A mean of so many answers has a standard error of about 5 %."""
+LONGEST_SECONDS: Final = 1800.0
+"""The counts of so long a time count, if fewer were not enough."""
+_Count = Annotated[int, Field(ge=0, le=1 << 53)]
+_SPACING_SECONDS: Final = 10.0
+"""About the time between two counts that are kept."""
+
+
+class EdgeDecision(StrEnum):
+    """Whether an edge sends an answer on. Without a condition it sends all."""
+
+    TAKEN = "taken"
+    NOT_TAKEN = "not_taken"
+    FAILED = "failed"
+    """It has no value for the answer, so the request fails."""
+
+
+def edge_key(source: str, target: str) -> str:
+    """What is counted for an edge: its modules."""
+    return f"{source}/{target}"
+
+
+def decision_key(source: str, target: str, decision: EdgeDecision) -> str:
+    """What is counted for an edge: its modules, and a decision."""
+    return f"{source}/{target}/{decision}"
+
+
+class TrafficCounts(StatusModel):
+    """What a session counts of its traffic, since the counting began."""
+
+    decided: dict[str, _Count] = {}
+    """Answers at edges that vary, by `decision_key`."""
+    sent: dict[str, _Count] = {}
+    """Sub-requests that they made, by `edge_key`."""
+
+    def of_edges(self, edges: Iterable[tuple[str, str]]) -> "TrafficCounts":
+        """The counts of these edges only, whatever else a frontend reports."""
+        pairs = list(edges)
+        decisions = [decision_key(*pair, decision) for pair in pairs for decision in EdgeDecision]
+        keys = [edge_key(*pair) for pair in pairs]
+        return TrafficCounts(
+            decided={key: self.decided[key] for key in decisions if key in self.decided},
+            sent={key: self.sent[key] for key in keys if key in self.sent},
+        )
+
+    def continues(self, earlier: Self) -> bool:
+        """Whether the counting has not begun again since an earlier moment."""
+        pairs = (self.decided, earlier.decided), (self.sent, earlier.sent)
+        return all(now.get(key, 0) >= count for now, before in pairs for key, count in before.items())
+
+    def of_edge(self, source: str, target: str) -> "EdgeCounts":
+        """What was counted at one edge."""
+        taken, left = (
+            self.decided.get(decision_key(source, target, decision), 0)
+            for decision in (EdgeDecision.TAKEN, EdgeDecision.NOT_TAKEN)
+        )
+        return EdgeCounts(taken + left, taken, self.sent.get(edge_key(source, target), 0))
+
+
+@dataclass(frozen=True)
+class EdgeCounts:
+    """What was counted at one edge during some time."""
+
+    answers: int
+    """Answers of the upstream module."""
+    taken: int
+    """Those for which the edge's condition was true; without a condition all."""
+    sub_requests: int
+    """What they made, up to `fanOut.max` each."""
+
+    def since(self, earlier: Self) -> "EdgeCounts":
+        """What was counted since an earlier moment of the same counting."""
+        return EdgeCounts(
+            self.answers - earlier.answers,
+            self.taken - earlier.taken,
+            self.sub_requests - earlier.sub_requests,
+        )
+
+    @property
+    def mean(self) -> float:
+        """Sub-requests of an answer, sent on or not."""
+        return self.share * self.fan_out
+
+    @property
+    def share(self) -> float:
+        """Share of the answers that were sent on; never 0, as if one was."""
+        return max(self.taken, 1) / self.answers
+
+    @property
+    def fan_out(self) -> float:
+        """Sub-requests of an answer that was sent on; never 0, as if there was one."""
+        return max(self.sub_requests, 1) / max(self.taken, 1)
+
+    def suffice(self, planned: float) -> bool:
+        """Whether there are enough: of what was counted, or of what was planned for and did not come."""
+        return max(min(self.taken, self.sub_requests), min(planned, 1.0) * self.answers) >= ENOUGH
+
+
+@dataclass(frozen=True)
+class TrafficHistory:
+    """Recent counts of a session, oldest first."""
+
+    samples: tuple[tuple[float, TrafficCounts], ...] = ()
+    """Each with its seconds on any steady clock."""
+    generation: int = 0
+    """The session's generation. What was counted for another one may be of another graph."""
+
+    def add(self, at: float, counts: TrafficCounts, generation: int) -> "TrafficHistory":
+        """The history with one more sample, without outdated ones and with close ones merged."""
+        earlier = [(then, kept) for then, kept in self.samples if then < at]
+        if generation != self.generation or (earlier and not counts.continues(earlier[-1][1])):
+            return TrafficHistory(((at, counts),), generation)
+        if len(earlier) >= 2 and earlier[-1][0] - earlier[-2][0] < _SPACING_SECONDS:
+            del earlier[-1]
+        recent = [(then, kept) for then, kept in earlier if then > at - LONGEST_SECONDS]
+        return TrafficHistory((*recent, (at, counts)), generation)
+
+
+def lasting_edge(
+    history: TrafficHistory, source: str, target: str, planned: float, *, may_fall: bool = True
+) -> EdgeCounts | None:
+    """What was counted at an edge, if plans must be made for it; None while the planned value is still right.
+
+    `planned` is the mean number of sub-requests of an answer, sent on or not, that plans are made for. It must have
+    been exceeded in each third of a time that is long enough, or not reached in any. The highest third counts.
+    """
+    seen = [(at, counts.of_edge(source, target)) for at, counts in history.samples]
+    risen = _thirds(seen, RISE_SECONDS, planned)
+    if risen and min(third.mean for third in risen) > planned * RISE:
+        return max(risen, key=lambda third: third.mean)
+    fallen = _thirds(seen, FALL_SECONDS, planned)
+    if may_fall and fallen and max(third.mean for third in fallen) < planned * FALL:
+        return max(fallen, key=lambda third: third.mean)
+    return None
+
+
+def _thirds(seen: Sequence[tuple[float, EdgeCounts]], seconds: float, planned: float) -> list[EdgeCounts]:
+    """The shortest time of at least `seconds` with enough answers, in thirds with answers; empty if there is none."""
+    times = [at for at, _ in seen]
+    for start in reversed(range(bisect_right(times, times[-1] - seconds) if times else 0)):
+        if not seen[-1][1].since(seen[start][1]).suffice(planned):
+            continue
+        third = (times[-1] - times[start]) / 3
+        marks = [start, *(bisect_right(times, times[start] + third * number) - 1 for number in (1, 2)), len(seen) - 1]
+        parts = [seen[end][1].since(seen[begin][1]) for begin, end in pairwise(marks)]
+        return [part for part in parts if part.answers]
+    return []

@@ -1,0 +1,98 @@
+"""When what was counted at an edge counts instead of what is declared."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita_runtime.autoscaling.traffic import (
+    LONGEST_SECONDS,
+    EdgeDecision,
+    TrafficCounts,
+    TrafficHistory,
+    decision_key,
+    edge_key,
+    lasting_edge,
+)
+
+EDGE = ("detector", "plates")
+
+
+def counts(answers: float, taken: float, sub_requests: float) -> TrafficCounts:
+    decided = {EdgeDecision.TAKEN: round(taken), EdgeDecision.NOT_TAKEN: round(answers) - round(taken)}
+    return TrafficCounts(
+        decided={decision_key(*EDGE, decision): count for decision, count in decided.items() if count},
+        sent={edge_key(*EDGE): round(sub_requests)} if sub_requests else {},
+    )
+
+
+def history(*parts: tuple[float, float, float, float], every: int = 5) -> TrafficHistory:
+    """Parts one after the other: seconds, answers per second, share of them, fan-out."""
+    seen, at, total = TrafficHistory().add(0, counts(0, 0, 0), 1), 0, (0.0, 0.0, 0.0)
+    for seconds, rate, share, fan_out in parts:
+        for _ in range(0, round(seconds), every):
+            at += every
+            answers, taken = every * rate, every * rate * share
+            total = total[0] + answers, total[1] + taken, total[2] + taken * fan_out
+            seen = seen.add(at, counts(*total), 1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "planned", "want"),
+    [
+        pytest.param(history((600, 10, 0.2, 1)), 0.2, None, id="as planned"),
+        pytest.param(history((600, 10, 0.2, 1.14)), 0.2, None, id="a little above, inside the band"),
+        pytest.param(history((600, 10, 0.2, 0.76)), 0.2, None, id="a little below, inside the band"),
+        pytest.param(history((55, 100, 0.4, 1)), 0.2, None, id="above, but not for long yet"),
+        pytest.param(history((60, 100, 0.4, 1)), 0.2, (0.4, 1), id="a higher share for long enough"),
+        pytest.param(history((60, 100, 1, 3)), 2.0, (1, 3), id="a higher fan-out for long enough"),
+        pytest.param(history((60, 100, 0.2, 3), (60, 100, 0.6, 1)), 0.6, None, id="the product counts"),
+        pytest.param(history((60, 10, 0.4, 1)), 0.2, None, id="too few answers"),
+        pytest.param(history((100, 10, 0.4, 1)), 0.2, (0.4, 1), id="enough after a longer time"),
+        pytest.param(history((295, 100, 0.1, 1)), 0.2, None, id="below, but not for long yet"),
+        pytest.param(history((300, 100, 0.1, 1)), 0.2, (0.1, 1), id="below for long enough"),
+        pytest.param(history((300, 10, 0, 1)), 0.2, (1 / 1000, 1), id="never: as if once in a third"),
+        pytest.param(history((300, 1, 0, 1)), 0.2, None, id="never, but few were expected"),
+        pytest.param(history((1800, 0.1, 1, 5)), 1.0, None, id="few answers do not count, also after half an hour"),
+        pytest.param(TrafficHistory(), 1.0, None, id="nothing counted"),
+    ],
+)
+def test_lasting_differences_of_enough_answers_count(
+    seen: TrafficHistory, planned: float, want: tuple[float, float] | None
+) -> None:
+    found = lasting_edge(seen, *EDGE, planned)
+    assert (None if found is None else (pytest.approx(found.share), pytest.approx(found.fan_out))) == want
+
+
+def test_a_counting_that_begins_again_forgets_what_was_counted_before() -> None:
+    seen = history((600, 100, 0.8, 1)).add(605, counts(100, 80, 80), 1)
+    assert lasting_edge(seen, *EDGE, 0.2) is None
+
+
+def test_what_was_counted_for_another_generation_does_not_count() -> None:
+    seen = history((600, 100, 0.8, 1)).add(605, counts(60_500, 48_400, 48_400), 2)
+    assert lasting_edge(seen, *EDGE, 0.2) is None
+
+
+def test_it_does_not_fall_while_it_may_not() -> None:
+    assert lasting_edge(history((600, 100, 0.1, 1)), *EDGE, 0.2, may_fall=False) is None
+    assert lasting_edge(history((600, 100, 0.4, 1)), *EDGE, 0.2, may_fall=False) is not None
+
+
+@pytest.mark.parametrize("every", [1, 2, 7, 31, 100], ids=lambda every: f"counted every {every} s")
+def test_the_history_stays_short_and_reaches_back_far_enough(every: int) -> None:
+    seen = history((4000, 10, 0.4, 1), every=every)
+    times = [at for at, _ in seen.samples]
+    assert times[-1] - times[0] >= LONGEST_SECONDS - 100
+    assert len(times) <= LONGEST_SECONDS / min(10, max(every, 5)) + 2
+    assert all(before < after for before, after in pairwise(times))
+    assert lasting_edge(seen, *EDGE, 0.2) is not None
+
+
+@given(st.floats(0.001, 1), st.floats(0.01, 50), st.floats(0.001, 50))
+def test_steady_answers_settle_after_one_change(share: float, fan_out: float, planned: float) -> None:
+    seen = history((1800, 1000, share, fan_out), every=60)
+    found = lasting_edge(seen, *EDGE, planned)
+    assert found is None or lasting_edge(seen, *EDGE, found.share * found.fan_out) is None
