@@ -1,3 +1,4 @@
+from .after import After as After
 from .client import Client as Client
 from .cluster import Cluster as Cluster
 from .errors import ClusterError as ClusterError

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import yaml
 from numpy.typing import NDArray
 from pydantic.alias_generators import to_camel
 
+from partita.after import After
 from partita.manifest import manifest_of, plain, session_in
 from partita.problems import validated
 from partita.tensor import Tensor
@@ -20,6 +21,11 @@ if TYPE_CHECKING:  # they load the solver or the Kubernetes client, which a sess
     from partita.cluster import Cluster, Report
     from partita.offline import Milliseconds, Pools, Profiles
     from partita.plan import Plan
+
+Upstream = str | After | Sequence[str | After]
+"""The modules that another one runs after."""
+JoinName = Literal["All", "Any", "First"]
+"""When a module with several upstream modules runs."""
 
 
 class Session:
@@ -94,13 +100,15 @@ class Session:
         sha256: str | None = None,
         kwargs: Mapping[str, Any] | None = None,
         input: Tensor | Mapping[str, Any] | None = None,
-        after: str | Sequence[str] = (),
+        after: Upstream = (),
         fan_out: Mapping[str, Any] | None = None,
+        join: JoinName | None = None,
         **module: Any,
     ) -> Self:
         """Add a neural network: of an entrypoint (package.module:function), a file or a repository of Hugging Face.
 
-        It runs `after` other modules; see `connect` for the fan-out of these edges. `module` are other fields of a
+        It runs `after` other modules: names, or `After` with a condition. `fan_out` is that of all edges without their
+        own; see `connect`. After several modules it needs a `join`, Any or First. `module` are other fields of a
         module, such as `image`.
         """
         source = _set(
@@ -113,7 +121,7 @@ class Session:
             sha256=sha256,
             kwargs=kwargs,
         )
-        return self._add(name, after, fan_out, model=source, input=input, **module)
+        return self._add(name, after, fan_out, model=source, input=input, join=join, **module)
 
     def add_function(
         self,
@@ -122,13 +130,17 @@ class Session:
         entrypoint: str,
         kwargs: Mapping[str, Any] | None = None,
         max_millis: int | None = None,
-        after: str | Sequence[str] = (),
+        after: Upstream = (),
         fan_out: Mapping[str, Any] | None = None,
+        join: JoinName | None = None,
         **module: Any,
     ) -> Self:
-        """Add a CPU function, for which `max_millis` of the SLO are reserved."""
+        """Add a CPU function, for which `max_millis` of the SLO are reserved; see `add_model` for the others.
+
+        After several modules it runs once for each request, with all of their answers, unless `join` is Any or First.
+        """
         source = _set(entrypoint=entrypoint, kwargs=kwargs, maxMillis=max_millis)
-        return self._add(name, after, fan_out, function=source, **module)
+        return self._add(name, after, fan_out, function=source, join=join, **module)
 
     def add_endpoint(
         self,
@@ -137,13 +149,17 @@ class Session:
         url: str,
         model: str,
         input: Tensor | Mapping[str, Any],
-        after: str | Sequence[str] = (),
+        after: Upstream = (),
         fan_out: Mapping[str, Any] | None = None,
+        join: JoinName | None = None,
         **endpoint: Any,
     ) -> Self:
-        """Add a model that another server answers. `endpoint` are other fields of it, such as `max_millis`."""
+        """Add a model that another server answers. `endpoint` are other fields of it, such as `max_millis`.
+
+        See `add_model` for the others.
+        """
         source = _set(url=url, model=model, **{to_camel(field): value for field, value in endpoint.items()})
-        return self._add(name, after, fan_out, endpoint=source, input=input)
+        return self._add(name, after, fan_out, endpoint=source, input=input, join=join)
 
     def connect(
         self,
@@ -153,14 +169,16 @@ class Session:
         *,
         when: str | None = None,
         share: str | None = None,
+        map: Mapping[str, str] | None = None,
     ) -> Self:
         """Send the answers of one module to another one.
 
         `fan_out` is how many calls one answer makes, on average and at most: `{"mean": 1.5, "max": 4}`. With `when`,
         only answers go there for which it is true, a share of about `share`: `"outputs.label[0] == 2"`, `"20%"`.
+        `map` has the upstream output for each input: `{"boxes": "detections"}`.
         """
         kept = [edge for edge in self._edges if (edge["from"], edge["to"]) != (source, target)]
-        edge = {"from": source, "to": target, **_set(fanOut=fan_out, when=when, share=share)}
+        edge = {"from": source, "to": target, **_set(fanOut=fan_out, when=when, share=share, map=map)}
         self._manifest["spec"]["edges"] = [*kept, edge]
         return self
 
@@ -286,7 +304,7 @@ class Session:
     def _edges(self, edges: list[dict[str, Any]]) -> None:
         self._manifest["spec"]["edges"] = edges
 
-    def _add(self, name: str, after: str | Sequence[str], fan_out: Mapping[str, Any] | None, **fields: Any) -> Self:
+    def _add(self, name: str, after: Upstream, fan_out: Mapping[str, Any] | None, **fields: Any) -> Self:
         """Add the module in the place of the one with its name. Edges that led to that one go."""
         made = {"name": name, **_set(**{to_camel(field): value for field, value in fields.items()})}
         names = [module["name"] for module in self._modules]
@@ -295,8 +313,10 @@ class Session:
         else:
             self._modules = [*self._modules, made]
         self._edges = [edge for edge in self._edges if edge["to"] != name]
-        for source in [after] if isinstance(after, str) else after:
-            self.connect(source, name, fan_out)
+        for each in [after] if isinstance(after, str | After) else after:
+            edge = each if isinstance(each, After) else After(each)
+            own = edge.fan_out if edge.fan_out is not None else fan_out
+            self.connect(edge.module, name, own, when=edge.when, share=edge.share, map=edge.map)
         return self
 
 

@@ -27,7 +27,7 @@ def test_every_name_exists() -> None:
         partita.Sessions  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["partita", "partita.problems", "partita.tensor"])
+@pytest.mark.parametrize("module", ["partita", "partita.after", "partita.problems", "partita.tensor"])
 def test_examples_in_docstrings_run(module: str) -> None:
     tried = doctest.testmod(import_module(module))
 

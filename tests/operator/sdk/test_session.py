@@ -62,6 +62,55 @@ def test_an_edge_may_have_a_condition() -> None:
     }
 
 
+def branches(**first: Any) -> partita.Session:
+    """A classifier, two experts for some of its answers, and a model after either of them."""
+    session = partita.Session("branches", slo_ms=200, requests_per_second=50)
+    session.add_model("classifier", entrypoint="shop.models:classifier", input=PHOTO)
+    for name, label in (("cars", 0), ("faces", 1)):
+        upstream = partita.After("classifier", when=f"outputs[0][0] == {label}", share="25%", **first)
+        session.add_model(name, entrypoint=f"shop.models:{name}", input=PHOTO, after=upstream)
+    last = [partita.After("cars", fan_out={"mean": 2, "max": 4}), "faces"]
+    return session.add_model("last", entrypoint="shop.models:last", input=PHOTO, after=last, join="Any")
+
+
+def test_each_edge_of_a_module_has_its_own_condition_fan_out_and_map() -> None:
+    spec = yaml.safe_load(branches(map={"input": "0"}).manifest())["spec"]
+    assert spec["edges"] == [
+        {"from": "classifier", "to": "cars", "when": "outputs[0][0] == 0", "share": "25%", "map": {"input": "0"}},
+        {"from": "classifier", "to": "faces", "when": "outputs[0][0] == 1", "share": "25%", "map": {"input": "0"}},
+        {"from": "cars", "to": "last", "fanOut": {"mean": "2", "max": 4}},
+        {"from": "faces", "to": "last"},
+    ]
+    assert spec["modules"][-1]["join"] == "Any"
+
+
+def test_a_plan_is_made_for_the_shares_and_the_fan_outs_of_edges() -> None:
+    session = branches()
+    times = {name: {"t4": {1: 1, 8: 4}} for name in ("classifier", "cars", "faces", "last")}
+    pools = [partita.pool("t4", count=8, price_per_hour=1)]
+    plan = session.plan(pools=pools, profiles=session.assumed_profiles(times))
+    rates = {module.name: float(module.rate) for module in plan.spec.modules}
+    assert rates == {"classifier": 50, "cars": 12.5, "faces": 12.5, "last": 37.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        pytest.param({"when": "outputs[0] =="}, "spec.edges[0].when", "", id="an expression that ends too early"),
+        pytest.param({"share": "20%"}, "spec.edges[0]", "share is of the answers", id="a share without a condition"),
+        pytest.param({"fan_out": {"mean": 3, "max": 2}}, "spec", "mean fan-out of 3", id="a mean above its max"),
+    ],
+)
+def test_wrong_edges_are_refused_with_their_field(change: dict[str, Any], field: str, message: str) -> None:
+    session = partita.Session("s", slo_ms=200, requests_per_second=50)
+    session.add_model("a", entrypoint="shop.models:a", input=PHOTO)
+    session.add_model("b", entrypoint="shop.models:b", input=PHOTO, after=partita.After("a", **change))
+    with pytest.raises(partita.InvalidSessionError) as error:
+        session.validate()
+    (problem,) = error.value.problems
+    assert (problem.field, message in problem.message) == (field, True), problem
+
+
 def test_python_becomes_the_manifest_that_a_person_would_write() -> None:
     session = traffic(
         namespace="shop", attainment="99.9%", planner={"marginPercent": 30, "shareGpus": True}, pools=("t4",)
