@@ -2,9 +2,12 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
+
+CONTENT_PATTERN: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
+"""What a model was loaded from: a commit, or a SHA-256 digest."""
 
 
 def canonical_json(content: Any) -> str:

@@ -1,11 +1,12 @@
 """InferenceSession: an application as a DAG of modules, its latency SLO, its rate, and what to optimise."""
 
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
 from partita_api.conditions import Condition
+from partita_api.digests import CONTENT_PATTERN
 from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
@@ -384,6 +385,11 @@ class InferenceSessionStatus(StatusModel):
     history: tuple[str, ...] = Field(default=(), max_length=10, description="Earlier plans, newest first.")
     profiling: tuple[ProfilingProgress, ...] = Field(
         default=(), max_length=64, description="Profiles that are being made or could not be made; empty when settled."
+    )
+    confirmed_contents: tuple[Annotated[str, Field(pattern=CONTENT_PATTERN)], ...] = Field(
+        default=(),
+        max_length=256,
+        description="Contents of models that some replicas did not find, and that profiling found again.",
     )
     planned_rate: Quantity | None = Field(
         default=None, description="Requests per second that plans are made for, after it was measured."

@@ -8,11 +8,11 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
+from partita_api.digests import CONTENT_PATTERN
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
 from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule, is_unset
-from partita_api.profile import CONTENT_PATTERN
 from partita_api.session.module import ModuleName
 
 

@@ -11,15 +11,13 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from partita_api.digests import digest
+from partita_api.digests import CONTENT_PATTERN, digest
 from partita_api.meta import SpecModel, StatusModel, Timestamp, is_unset
 from partita_api.session.module import DType, Inputs, ModelSource, NamedInput, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
 
-CONTENT_PATTERN: Final = r"^[0-9a-f]{40}([0-9a-f]{24})?$"
-"""A commit, or a SHA-256 digest."""
 MOST_BLOCKS: Final = 64
 """The most blocks of one model in a profile and in a PipelinePlan."""
 MOST_BATCH_SIZES: Final = 64

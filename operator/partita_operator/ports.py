@@ -65,6 +65,8 @@ class StageReadiness:
     """Replicas that serve."""
     message: str = ""
     """Why replicas are missing; empty if none are or they are still starting."""
+    content_changed: bool = False
+    """Whether a replica refuses to start, because its model has other content than its profile names."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from partita_api.pipelineplan import (
     Stage,
 )
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.size_classes import size_classes
 from partita_operator.ports import (
     EngineUnavailableError,
     PlanServing,
@@ -50,6 +51,8 @@ class EngineDouble:
     """What was last applied, by session key."""
     backends: dict[str, SessionBackend] = field(default_factory=dict)
     """The pods of each session, by session key."""
+    lost_contents: frozenset[str] = frozenset()
+    """Contents that some nodes do not have: there, new replicas of models with one of them refuse to start."""
     removals_needed: int = 1
     """Calls of `remove` until everything is gone."""
     _removals: dict[str, int] = field(default_factory=dict)
@@ -63,8 +66,16 @@ class EngineDouble:
         spec = self.applied.get(session_key)
         if spec is None:
             return ServingStatus()
+        refusing = {ref.module for ref in spec.plan.spec.profiles if ref.content in self.lost_contents}
         stages = tuple(
-            StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
+            StageReadiness(
+                t.module,
+                t.pipeline,
+                t.stage,
+                ready=min(t.replicas, self.most_ready),
+                content_changed=t.module in refusing,
+            )
+            for t in spec.targets
         )
         at_zero = not any(t.replicas for t in spec.targets)
         up = at_zero or all(stage.ready > 0 for stage in stages)
@@ -194,7 +205,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
         needed = max((pool.gpus for pool in problem.pools), default=0) // len(problem.spec.modules)
     left = {pool.name: pool.gpus for pool in problem.pools}
     modules = []
-    for module in problem.spec.modules:
+    for module in [each.module for declared in problem.spec.modules for each in size_classes(declared)]:
         if module.model is None:
             modules.append(ModulePlan(name=module.name, rate=Quantity(problem.rate), budget_micros=0))
             continue

@@ -4,6 +4,7 @@ from typing import Final
 
 from partita_operator.engines.placement import Resources, missing, subtracted
 from partita_operator.engines.serve_state import DELETING, DEPLOY_FAILED, ServeApplication, ServeState
+from partita_runtime.models.errors import CONTENT_CHANGED_MARK
 
 UNPLACED_SECONDS: Final = 15.0
 """A replica that has found no node for this long is reported."""
@@ -39,6 +40,12 @@ def diagnosis(
         return f"The replicas of {what} fail: {_last_line(words)}. See their logs in the Ray dashboard."
     failing = [deployment.message for deployment in app.deployments if deployment.message and not deployment.ready]
     return f"{_last_line(failing[0])}." if failing else ""
+
+
+def has_other_content(app: ServeApplication) -> bool:
+    """Whether a replica says that its model has other content than its profile names."""
+    messages = (app.message, *(deployment.message for deployment in app.deployments))
+    return any(CONTENT_CHANGED_MARK in message for message in messages)
 
 
 def _shortage(each: Resources, state: ServeState, capacity: Resources) -> str:

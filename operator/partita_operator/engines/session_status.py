@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from partita_operator.engines.app_config import configured_plan, stages_by_plan
-from partita_operator.engines.failure_diagnosis import diagnosis
+from partita_operator.engines.failure_diagnosis import diagnosis, has_other_content
 from partita_operator.engines.frontend_client import FrontendAnswer, remarks
 from partita_operator.engines.placement import Resources
 from partita_operator.engines.serve_state import ServeApplication, ServeState
@@ -31,7 +31,8 @@ def serving_status(
     for app in state.of_session(session_key).values():
         message = diagnosis(app, state, capacity, now)
         for plan, stages in stages_by_plan(app.config if app.config is not None else {"name": app.name}).items():
-            readiness = [StageReadiness(*stage, ready=app.ready, message=message) for stage in stages]
+            changed = has_other_content(app)
+            readiness = [StageReadiness(*stage, app.ready, message, content_changed=changed) for stage in stages]
             plans.setdefault(plan, []).extend(readiness)
     messages = [progress]
     if frontend is not None:

@@ -19,6 +19,7 @@ from partita_operator.reconcile.actions import (
     CreatePlan,
     DeleteObject,
     DeletePlan,
+    ForgetProfile,
     KeepPlan,
     PartitionNode,
     PublishConfigurations,
@@ -118,6 +119,9 @@ async def _execute(action: Action, world: SessionWorld, context: Context) -> Non
         case StoreProfile(profile):
             logger.info("session %s: storing profile %s of pool %s", key, profile.key, profile.request.pool)
             await context.profiles.store(namespace, profile)
+        case ForgetProfile(profile):
+            logger.info("session %s: the content of a model has changed; forgetting profile %s", key, profile)
+            await context.profiles.forget(namespace, profile)
         case Solve(question, problem):
             context.searches.start(key, question, problem)
         case CancelSolve():

@@ -100,6 +100,13 @@ class ProfileStore:
         written = await retried(lambda: self._client.apply(ConfigMapResource, config_map, force=True))
         self._keep(namespace, profile, watch, written)
 
+    async def forget(self, namespace: str, key: str) -> None:
+        """Empty the profile's ConfigMap: a profile that cannot be read is missing. It needs no right to delete."""
+        empty = {"metadata": {"name": profile_name(key), "namespace": namespace, "labels": {PROFILE_LABEL: key}}}
+        self._known.pop((namespace, profile_name(key)), None)
+        await retried(lambda: self._client.apply(ConfigMapResource, empty, force=True))
+        self._known.pop((namespace, profile_name(key)), None)
+
     async def watch(self) -> None:
         """Watch until cancelled. Without a watch, a profile is read again after READ_AGAIN_S."""
         async with asyncio.TaskGroup() as group:

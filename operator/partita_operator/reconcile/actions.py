@@ -44,6 +44,13 @@ class StoreProfile:
 
 
 @dataclass(frozen=True)
+class ForgetProfile:
+    """Make the ConfigMap of a profile empty, so that the profile is made again."""
+
+    key: str
+
+
+@dataclass(frozen=True)
 class RemoveProfileRun:
     """Stop a profiling run and delete its objects."""
 
@@ -141,6 +148,7 @@ Action = (
     | RemoveFinalizer
     | StartProfile
     | StoreProfile
+    | ForgetProfile
     | RemoveProfileRun
     | Solve
     | CancelSolve

@@ -1,6 +1,7 @@
 """The error of loading, capturing and cutting models."""
 
 from enum import StrEnum
+from typing import Final
 
 
 class ModelErrorReason(StrEnum):
@@ -24,6 +25,10 @@ class ModelErrorReason(StrEnum):
     """The file, the weights or the repository have changed since the model was profiled."""
     NO_SUCH_BLOCKS = "NoSuchBlocks"
     """The model does not have the requested blocks."""
+
+
+CONTENT_CHANGED_MARK: Final = "(ContentChanged)"
+"""In the message of an error of this reason. All that is left of an error in the status of a replica is its message."""
 
 
 class ModelError(Exception):

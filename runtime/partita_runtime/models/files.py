@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -103,6 +104,26 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 digest of a file."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def content_of(path: Path) -> str:
+    """The SHA-256 digest of a model's file; of a .onnx file with weights in other files, a digest of all of them."""
+    others = _weights_beside(path) if path.suffix == ".onnx" else ()
+    return digest_of_files({"": path, **{str(other.relative_to(path.parent)): other for other in others}})
+
+
+def digest_of_files(files: Mapping[str, Path]) -> str:
+    """A SHA-256 digest of files and their names; of one file without a name, its own."""
+    if [*files] == [""]:
+        return sha256_of(files[""])
+    lines = [f"{name} {sha256_of(path)}\n" for name, path in sorted(files.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _weights_beside(path: Path) -> tuple[Path, ...]:
+    from partita_runtime.models.onnx.reading import weights_beside
+
+    return weights_beside(path)
 
 
 def _compare(path: Path, source: str, sha256: str) -> None:

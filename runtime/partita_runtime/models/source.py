@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 
 from partita_api.session.module import ModelSource
-from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import TorchModel, load_file, local_file, sha256_of
+from partita_runtime.models.errors import CONTENT_CHANGED_MARK, ModelError, ModelErrorReason
+from partita_runtime.models.files import TorchModel, content_of, load_file, local_file, sha256_of
 from partita_runtime.models.policy import ModelPolicy, policy_here
 from partita_runtime.models.weights import load_weights
 
@@ -54,8 +54,8 @@ def load_source(
         raise ModelError(
             ModelErrorReason.CONTENT_CHANGED,
             f"{source.file or source.weights or source.hugging_face} has the content {loaded.content} here, and had "
-            f"{content} when it was profiled; `kubectl partita reprofile` for its session profiles and plans again, or "
-            "put the former content back",
+            f"{content} when it was profiled {CONTENT_CHANGED_MARK}; the operator profiles and plans again, unless its "
+            "session is paused. Without an operator, profile it again or put the former content back",
         )
     return loaded
 
@@ -75,7 +75,7 @@ def _loaded(source: ModelSource, policy: ModelPolicy, progress: Callable[[str], 
         assert source.file is not None  # ModelSource has one of the three
         has_digest = (policy.digest_of(source.file) or source.sha256) is not None
         path = local_file(source.file, source.sha256, policy)
-        return LoadedSource(load_file(path, has_digest=has_digest), sha256_of(path))
+        return LoadedSource(load_file(path, has_digest=has_digest), content_of(path))
     model = _from_entrypoint(source.entrypoint, source.kwargs)
     if source.weights is None:
         return LoadedSource(model, None)

@@ -115,3 +115,13 @@ async def test_a_profile_read_before_a_gap_is_read_again_after_it(namespace: Kub
         await gone(store, namespace)
         watching.cancel()
         await asyncio.wait([watching])
+
+
+async def test_a_forgotten_profile_is_missing_until_it_is_stored_again(namespace: Kubectl) -> None:
+    async with store_of(namespace) as (store, client), watch(store, client, namespace):
+        await store.forget(namespace.namespace, KEY)
+        assert await store.load(namespace.namespace, {KEY}) == {}
+        assert "profile.json" not in namespace("get", "configmap", profile_name(KEY), "-o", "yaml")
+
+        await store.store(namespace.namespace, PROFILE)
+        await until(lambda: reads(store, client, namespace), 0)

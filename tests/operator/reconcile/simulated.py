@@ -28,6 +28,7 @@ from partita_operator.reconcile.actions import (
     CreatePlan,
     DeletePlan,
     Event,
+    ForgetProfile,
     KeepPlan,
     RemoveFinalizer,
     RemoveProfileRun,
@@ -250,6 +251,8 @@ class SimulatedCluster:
                 await self.runner.start(namespace, request, pool, attempt)
             case StoreProfile(profile):
                 self.profiles[namespace, profile.key] = profile
+            case ForgetProfile(profile_key):
+                self.profiles.pop((namespace, profile_key), None)
             case RemoveProfileRun(profile_key, attempt):
                 await self.runner.remove(namespace, profile_key, attempt)
             case Solve(question, problem):

@@ -3,8 +3,11 @@
 import hashlib
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from safetensors.torch import load_file, save_file
 from tests.runtime.models.hugging_face.checkpoints import TEXT, save
 from tests.runtime.models.hugging_face.hub import COMMIT, OLD_COMMIT, Repository, serving_hub
@@ -54,12 +57,45 @@ def test_other_weights_at_the_same_path_are_not_served_by_the_plan_of_the_former
     assert content == hashlib.sha256(file.read_bytes()).hexdigest()
     former = build_executor(stage)
     write(tmp_path, seed=2)
-    with pytest.raises(ModelError, match="kubectl partita reprofile") as refused:
+    with pytest.raises(ModelError, match="profiles and plans again") as refused:
         build_executor(stage)
 
     assert refused.value.reason is ModelErrorReason.CONTENT_CHANGED
     unchecked = stage.model_copy(update={"content": None})
     assert build_executor(unchecked).partition == former.partition
+
+
+def test_weights_beside_an_onnx_file_are_part_of_its_content(tmp_path: Path) -> None:
+    """The .onnx file itself stays the same when its weights change."""
+    path = tmp_path / "model.onnx"
+    contents, graphs = [], set()
+    for bias in (1.0, 2.0, 1.0):
+        save_with_weights_beside(path, bias)
+        graphs.add(path.read_bytes())
+        contents.append(load_source(ModelSource(file=str(path))).content)
+    first, other, again = contents
+
+    assert len(graphs) == 1
+    assert first == again != other
+    assert first != hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(ModelError) as refused:
+        load_source(ModelSource(file=str(path)), content=other)
+    assert refused.value.reason is ModelErrorReason.CONTENT_CHANGED
+
+
+def save_with_weights_beside(path: Path, bias: float) -> None:
+    value = numpy_helper.from_array(np.full((512,), bias, np.float32), "bias")
+    shape = ["batch", 512]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "bias"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [value],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (path.parent / "weights.bin").unlink(missing_ok=True)  # onnx appends to it
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin")
 
 
 def test_an_entrypoint_without_weights_has_no_content() -> None:

@@ -13,6 +13,7 @@ from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
+from partita_operator.reconcile.session.changed_content import ContentChanges
 from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.exposure.decision import Exposure
 from partita_operator.reconcile.session.holds import held
@@ -44,6 +45,7 @@ class Pass:
     world: SessionWorld
     problem: SpecProblem | None
     """Why the later steps were skipped, if they were."""
+    content: ContentChanges
     profiling: Profiling
     planning: Planning
     rollback: Rollback

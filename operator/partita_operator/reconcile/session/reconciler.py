@@ -15,6 +15,7 @@ from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
 from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
+from partita_operator.reconcile.session.changed_content import ContentChanges, content_changes
 from partita_operator.reconcile.session.client_access import client_access
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
@@ -50,7 +51,11 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
         status,
         requeue_after=_requeue_after(step, status, now),
         actions=_actions(step, status),
-        events=(*events_of(world.session.status.conditions, status.conditions), *_scaling_events(step)),
+        events=(
+            *events_of(world.session.status.conditions, status.conditions),
+            *_scaling_events(step),
+            *step.content.events,
+        ),
         plan_statuses={name: plan_status(plan, step.rollout, world.serving, now) for name, plan in world.plans.items()},
     )
 
@@ -62,6 +67,8 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
     rollback = find_rollback(world, current_name)
     paused = pause_reason(world.session) is not None
+    kept = ContentChanges(world.session.status.confirmed_contents)
+    content = content_changes(world) if problem is None and not paused else kept
     if rollback.plan is not None and not paused:
         planning = keep_rolled_back(world, rollback.plan)
     elif problem is not None or profiling.running or profiling.modules_without:
@@ -75,7 +82,9 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     access = client_access(world)
     versions = session_versions(world)
     rollout = roll_out(world, planning, fallback, hold, access, versions, now)
-    return Pass(world, problem, profiling, planning, rollback, rollout, access, versions, expose(world), current_name)
+    return Pass(
+        world, problem, content, profiling, planning, rollback, rollout, access, versions, expose(world), current_name
+    )
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
@@ -96,6 +105,7 @@ def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
     )
     return (
         *step.profiling.actions,
+        *step.content.actions,
         *step.planning.actions,
         *step.rollout.actions,
         *step.exposure.actions,
@@ -119,6 +129,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         preview=preview(step.rollout.hold, step.planning.desired, world.plans.get(step.current or "")),
         history=history_after(world, step.current),
         profiling=step.profiling.progress,
+        confirmed_contents=step.content.confirmed,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
         measured=measured(world) if step.problem is None else before.measured,
         last_handled_retry=_handled_retry(step),

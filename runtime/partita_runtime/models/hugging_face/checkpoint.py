@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import sha256_of
+from partita_runtime.models.files import digest_of_files, sha256_of
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
@@ -51,9 +51,7 @@ class Checkpoint:
         """What identifies the content: the commit, or a SHA-256 digest of the files."""
         if self.commit is not None:
             return self.commit
-        return hashlib.sha256(
-            "".join(f"{name} {sha256_of(path)}\n" for name, path in sorted(self.files.items())).encode()
-        ).hexdigest()
+        return digest_of_files(self.files)
 
 
 def checkpoint_files(

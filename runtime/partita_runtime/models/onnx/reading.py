@@ -23,13 +23,13 @@ def read_onnx(path: Path, *, alone: bool) -> ModelProto:
     alone: whether a digest speaks for the file. It says nothing about files with external data, so these are refused.
     """
     try:
-        model = onnx.load_model(str(path), format="protobuf", load_external_data=False)
+        model = _without_weights_beside(path)
     except Exception as error:
         raise _unreadable(path, f"it is no ONNX model ({_first_line(error)})") from error
     if not model.graph.node:
         raise _unreadable(path, "its graph is empty: the file is truncated, or no ONNX model")
     _check_operators(path, model)
-    external = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
+    external = _external(model)
     if external and alone:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
@@ -44,6 +44,20 @@ def read_onnx(path: Path, *, alone: bool) -> ModelProto:
         return onnx.inliner.inline_local_functions(model) if model.functions else model
     except Exception as error:
         raise _unreadable(path, _first_line(error)) from error
+
+
+def weights_beside(path: Path) -> tuple[Path, ...]:
+    """The other files with weights of a model that `read_onnx` reads, in order."""
+    locations = {ExternalDataInfo(tensor).location for tensor in _external(_without_weights_beside(path))}
+    return tuple(path.parent / location for location in sorted(locations))
+
+
+def _without_weights_beside(path: Path) -> ModelProto:
+    return onnx.load_model(str(path), format="protobuf", load_external_data=False)
+
+
+def _external(model: ModelProto) -> list[TensorProto]:
+    return [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def _check_operators(path: Path, model: ModelProto) -> None:
