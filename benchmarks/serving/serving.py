@@ -65,7 +65,7 @@ from benchmarks.serving.serving_cases.served import (
     runs,
 )
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times

@@ -17,17 +17,16 @@ from partita_api.profile import ProfilingProgress
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.clients import Clients
 from partita_api.session.edge import Edge
-from partita_api.session.execution import Execution
+from partita_api.session.execution import Batching, Execution
 from partita_api.session.expose import NEEDS_GRPC, Expose, HostClaim
 from partita_api.session.frontend import Frontend
-from partita_api.session.module import MAX_NAME, Module, ModuleName
+from partita_api.session.module import MAX_MODULES, MAX_NAME, Module, ModuleName
 from partita_api.session.output_maps import MAP_RULES
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.session.sizes import size_class_rules
 from partita_api.session.versions import MAX_VERSIONS, VERSION_RULES, Versions, VersionStatus
 from partita_api.session.when import WHEN_RULES
 
-MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
 
 
@@ -163,28 +162,6 @@ class PlannerSettings(SpecModel):
         default=Approval.AUTOMATIC,
         description="Automatic: a new plan is rolled out at once. Manual: it waits until `partita approve` or the "
         "annotation partita.dev/approved-plan names it; status.preview shows what it would change.",
-    )
-
-
-class BatchingPolicy(StrEnum):
-    """When a batch is dispatched."""
-
-    DEFERRED = "Deferred"
-    EAGER = "Eager"
-    ELSA = "Elsa"
-
-
-class Batching(SpecModel):
-    """How requests form batches."""
-
-    policy: BatchingPolicy = Field(
-        default=BatchingPolicy.DEFERRED,
-        description="Deferred: wait within the deadline for a batch that fills its GPU. Eager: dispatch to an "
-        "idle GPU at once. Elsa: each call is a batch, on the smallest vGPU that is in time (for calls "
-        "that are batches themselves).",
-    )
-    modules: dict[ModuleName, BatchingPolicy] = Field(
-        default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
     )
 
 

@@ -40,7 +40,6 @@ RUN_BY: Final = {
     "devtools/partita_devtools/machine/processes.py": "devtools/machine/test_processes.py",
     "devtools/partita_devtools/nodes/debian_packages.py": "devtools/cli/test_nodes_command.py",
     "devtools/partita_devtools/release/programs.py": "devtools/release/test_release.py",
-    "runtime/partita_runtime/models/source.py": "operator/handlers/test_session_commands.py",
     "runtime/partita_runtime/serving/protocol/triton.py": "docs/test_session_pages.py",
 }
 """Tests by the module whose messages propose a command of another program; the tests are below tests/."""

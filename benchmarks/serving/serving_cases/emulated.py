@@ -8,9 +8,10 @@ from typing import Any
 from benchmarks.serving.serving_cases.served import monitored
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import BatchingPolicy, InferenceSession
+from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.execution import BatchingPolicy
 from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_application, stage_applications
 

@@ -8,7 +8,7 @@ from benchmarks.serving.serving_cases.emulated import MODULE, OUTPUT, POOL, Emul
 from benchmarks.serving.serving_cases.serve_batch_replica import BytesReplica, ServeBatchReplica
 from ray import serve
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_api.session.module import TensorSpec
 from partita_runtime.execution.emulation import EmulatedExecutor
 from partita_runtime.execution.stage_build import EmulatedStage

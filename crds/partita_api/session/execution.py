@@ -1,10 +1,11 @@
-"""How a session's models run: the backend of their blocks, and the element type between stages."""
+"""How a session's models run: the backend of their blocks, the element type between stages, and batching."""
 
 from enum import StrEnum
 
 from pydantic import Field
 
 from partita_api.meta import SpecModel
+from partita_api.session.module import MAX_MODULES, ModuleName
 
 
 class Backend(StrEnum):
@@ -35,4 +36,26 @@ class Execution(SpecModel):
     )
     cut_dtype: CutDType = Field(
         default=CutDType.FP16, description="Element type of feature maps between stages; FP16 halves the traffic."
+    )
+
+
+class BatchingPolicy(StrEnum):
+    """When a batch is dispatched."""
+
+    DEFERRED = "Deferred"
+    EAGER = "Eager"
+    ELSA = "Elsa"
+
+
+class Batching(SpecModel):
+    """How requests form batches."""
+
+    policy: BatchingPolicy = Field(
+        default=BatchingPolicy.DEFERRED,
+        description="Deferred: wait within the deadline for a batch that fills its GPU. Eager: dispatch to an "
+        "idle GPU at once. Elsa: each call is a batch, on the smallest vGPU that is in time (for calls "
+        "that are batches themselves).",
+    )
+    modules: dict[ModuleName, BatchingPolicy] = Field(
+        default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
     )

@@ -26,6 +26,7 @@ _CHANNELS: Final = f"self.input.shape[{_CHANNEL}]"
 _MEANS: Final = "(has(self.image.mean) ? size(self.image.mean) : 0)"
 _STDS: Final = "(has(self.image.std) ? size(self.image.std) : 0)"
 
+MAX_MODULES: Final = 32
 MAX_NAME: Final = 40
 InputName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]*$")]
 ModuleName = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]

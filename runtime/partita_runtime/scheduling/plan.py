@@ -6,12 +6,12 @@ from typing import Self
 
 from pydantic import model_validator
 
-from partita_api.inferencesession import BatchingPolicy, InferenceSessionSpec
+from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
 from partita_api.module_graph import longest_after, with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
-from partita_api.session.execution import CutDType
+from partita_api.session.execution import BatchingPolicy, CutDType
 from partita_runtime.scheduling.events import StageRef
 
 

@@ -12,7 +12,7 @@ from itertools import accumulate, cycle
 
 import numpy as np
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.modules.pipeline_state import transfer_micros

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any, Self
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan

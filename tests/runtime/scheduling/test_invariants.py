@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.scheduling.plans import Driver, module, plan_of, refs, stage, worker_name
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.events import Dispatch, DropReason, StageRef
 from partita_runtime.scheduling.modules.pipeline_state import transfer_micros
 from partita_runtime.scheduling.plan import SchedulingPlan

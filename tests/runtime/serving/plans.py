@@ -10,12 +10,13 @@ from tests.builders import pool, profile, session
 
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
-from partita_api.inferencesession import Batching, BatchingPolicy, InferenceSession
+from partita_api.inferencesession import InferenceSession
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_api.session.edge import Edge
 from partita_api.session.endpoint import EndpointSource
+from partita_api.session.execution import Batching, BatchingPolicy
 from partita_api.session.module import (
     DType,
     FunctionSource,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.policies.clockwork import Clockwork
 from partita_runtime.scheduling.policies.deferred import Deferred
 from partita_runtime.scheduling.policies.eager import Eager

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.plan import SchedulingPlan
 
 UNIT = 1000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage, worker_name
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.session.execution import BatchingPolicy
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, DropReason, StageRef
 from partita_runtime.scheduling.policies.registry import POLICIES

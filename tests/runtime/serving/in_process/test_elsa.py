@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.runtime.serving.in_process.stand import Stand, post, stand
 from tests.runtime.serving.plans import application
 
-from partita_api.inferencesession import Batching, BatchingPolicy
+from partita_api.session.execution import Batching, BatchingPolicy
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.simulation.trace_replay import Replay, replay
