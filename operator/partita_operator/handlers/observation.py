@@ -26,7 +26,7 @@ from partita_operator.reconcile.session.client_access import forbidden_clients, 
 from partita_operator.reconcile.session.exposure.decision import needed_objects
 from partita_operator.reconcile.session.measured import with_counted_traffic
 from partita_operator.reconcile.session.planning import with_measured_rate
-from partita_operator.reconcile.session.profiles import required_profile_keys
+from partita_operator.reconcile.session.profiling.profiles import required_profile_keys
 from partita_operator.reconcile.world import (
     ClientsWorld,
     ExposureWorld,

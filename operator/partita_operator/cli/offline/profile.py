@@ -20,7 +20,7 @@ from partita_operator.cli.manifests import read_manifests
 from partita_operator.cli.output import OutputFormat, emit, output_option, report, time_left, writing
 from partita_operator.cli.versions import installed_versions
 from partita_operator.reconcile.capacity.cluster import Cluster
-from partita_operator.reconcile.session.profiles import required_profiles
+from partita_operator.reconcile.session.profiling.profiles import required_profiles
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
 

@@ -13,13 +13,13 @@ from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
-from partita_operator.reconcile.session.changed_content import ContentChanges
 from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.exposure.decision import Exposure
 from partita_operator.reconcile.session.holds import held
 from partita_operator.reconcile.session.plan_conditions import rollout_summary, scaled_to_zero_summary
 from partita_operator.reconcile.session.planning import Planning
-from partita_operator.reconcile.session.profiles import Pair, Profiling
+from partita_operator.reconcile.session.profiling.changed_content import ContentChanges
+from partita_operator.reconcile.session.profiling.profiles import Pair, Profiling
 from partita_operator.reconcile.session.rollout import Rollout
 from partita_operator.reconcile.session.validation import SpecProblem
 from partita_operator.reconcile.versions import SessionVersions

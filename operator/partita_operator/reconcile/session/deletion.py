@@ -13,7 +13,7 @@ from partita_operator.reconcile.actions import Action, CancelSolve, Decision, Re
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience
 from partita_operator.reconcile.findings import Finding, progress_findings, seconds_in_state, with_findings
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.session.profiles import unneeded_runs
+from partita_operator.reconcile.session.profiling.profiles import unneeded_runs
 from partita_operator.reconcile.world import SessionWorld
 
 

@@ -24,7 +24,7 @@ from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve,
 from partita_operator.reconcile.capacity.accounting import fits, usable_pools
 from partita_operator.reconcile.session.annotations import approved_plan, pause_reason
 from partita_operator.reconcile.session.measured import measured, planned_spec
-from partita_operator.reconcile.session.profiles import Profiling
+from partita_operator.reconcile.session.profiling.profiles import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
 from partita_runtime.autoscaling.load_level import RateHistory, lasting_level

@@ -15,7 +15,6 @@ from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
 from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
-from partita_operator.reconcile.session.changed_content import ContentChanges, content_changes
 from partita_operator.reconcile.session.client_access import client_access
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
@@ -31,7 +30,8 @@ from partita_operator.reconcile.session.planning import (
     keep_rolled_back,
     rate_to_record,
 )
-from partita_operator.reconcile.session.profiles import Profiling, assess_profiles, retry_asked_for
+from partita_operator.reconcile.session.profiling.changed_content import ContentChanges, content_changes
+from partita_operator.reconcile.session.profiling.profiles import Profiling, assess_profiles, retry_asked_for
 from partita_operator.reconcile.session.rollout import current_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.session.traffic import signals_to_report
 from partita_operator.reconcile.session.validation import find_problem

@@ -13,7 +13,7 @@ from partita_api.pod.template import PodTemplate
 from partita_api.pool.ray_resource import digest_of, template_digest
 from partita_operator.reconcile.actions import StartProfile
 from partita_operator.reconcile.capacity.cluster import Cluster
-from partita_operator.reconcile.session.profiles import assess_profiles, required_profiles
+from partita_operator.reconcile.session.profiling.profiles import assess_profiles, required_profiles
 from partita_operator.reconcile.world import SessionWorld
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings

@@ -18,7 +18,7 @@ from partita_api.profile import Profile, ProfiledPod, ProfileRequest
 from partita_api.session.module import DType, ModelSource, Module, NamedInput, TensorSpec
 from partita_operator.ports import RunPhase
 from partita_operator.reconcile.capacity.cluster import Cluster
-from partita_operator.reconcile.session.profiles import required_profiles
+from partita_operator.reconcile.session.profiling.profiles import required_profiles
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
 DETECTOR = session("traffic").model("detector")
