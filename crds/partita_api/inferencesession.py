@@ -305,6 +305,14 @@ class InferenceSessionSpec(SpecModel):
         return pool.name in self.pools if self.pools else self.pool_selector.matches(pool.labels)
 
 
+class EndpointLatency(StatusModel):
+    """How long the calls of an endpoint took, with the time that they waited for a place."""
+
+    module: ModuleName = Field(description="The module.")
+    p50_ms: Quantity = Field(description="Median latency.")
+    p99_ms: Quantity = Field(description="99th percentile of the latency.")
+
+
 class Signals(StatusModel):
     """What the frontends measured over the last window."""
 
@@ -314,6 +322,7 @@ class Signals(StatusModel):
     idle_fraction: Quantity = Field(default=Quantity("1"), description="Share of accelerator time without work.")
     p50_ms: Quantity = Field(default=Quantity("0"), description="Median latency of answered requests.")
     p99_ms: Quantity = Field(default=Quantity("0"), description="99th percentile of the latency.")
+    endpoints: tuple[EndpointLatency, ...] = Field(default=(), max_length=32, description="Those that were called.")
     recommendation: str = Field(
         default="", max_length=1024, description="What the autoscaler last recommended, and why."
     )

@@ -7,7 +7,7 @@ from pydantic import Field
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import StatusModel
 from partita_api.session.edge import Edge
-from partita_api.session.module import ModuleName
+from partita_api.session.module import Module, ModuleName
 
 _Share = Annotated[Percent, Field(json_schema_extra={"maxLength": 9})]
 
@@ -42,7 +42,29 @@ class MeasuredEdge(StatusModel):
         return declared == (edge.source, edge.target, edge.fan_out.mean, edge.declared_share)
 
 
+class MeasuredEndpoint(StatusModel):
+    """An endpoint that answers in less time than declared."""
+
+    module: ModuleName = Field(description="The module.")
+    millis: int = Field(ge=1, le=600_000, description="99th percentile of the latency of its calls.")
+    declared_millis: int = Field(ge=1, le=600_000, description="maxMillis of the spec for which this counts instead.")
+
+
 class Measured(StatusModel):
     """Measured values. For everything else the spec counts."""
 
     edges: tuple[MeasuredEdge, ...] = Field(default=(), max_length=128, description="Edges, instead of the spec's.")
+    endpoints: tuple[MeasuredEndpoint, ...] = Field(
+        default=(), max_length=32, description="Endpoints, instead of the spec's maxMillis."
+    )
+
+    def of_endpoint(self, module: Module) -> MeasuredEndpoint | None:
+        """What counts for a module's endpoint: measured while the same was declared. None: the declared time."""
+        declared = None if module.endpoint is None else module.endpoint.max_millis
+        return next(
+            (each for each in self.endpoints if (each.module, each.declared_millis) == (module.name, declared)), None
+        )
+
+    def of_edge(self, edge: Edge) -> MeasuredEdge | None:
+        """What counts for an edge: measured while the same was declared. None: the declared values."""
+        return next((each for each in self.edges if each.is_of(edge)), None)

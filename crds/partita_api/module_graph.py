@@ -8,6 +8,7 @@ from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.measured import Measured
 from partita_api.session.edge import Edge
+from partita_api.session.module import Module
 from partita_api.session.size_classes import SizeClass, size_classes
 
 Time = int | Fraction
@@ -51,11 +52,23 @@ def with_measured(spec: InferenceSessionSpec, measured: Measured | None) -> Infe
     """The session with measured values instead of those that it declares, where these are still what they were."""
     if measured is None:
         return spec
-    return spec.model_copy(update={"edges": tuple(_measured_edge(edge, measured) for edge in spec.edges)})
+    return spec.model_copy(
+        update={
+            "edges": tuple(_measured_edge(edge, measured) for edge in spec.edges),
+            "modules": tuple(_measured_module(module, measured) for module in spec.modules),
+        }
+    )
+
+
+def _measured_module(module: Module, measured: Measured) -> Module:
+    found = measured.of_endpoint(module)
+    if found is None or module.endpoint is None:
+        return module
+    return module.model_copy(update={"endpoint": module.endpoint.model_copy(update={"max_millis": found.millis})})
 
 
 def _measured_edge(edge: Edge, measured: Measured) -> Edge:
-    found = next((each for each in measured.edges if each.is_of(edge)), None)
+    found = measured.of_edge(edge)
     if found is None:
         return edge
     fan_out = edge.fan_out.model_copy(update={"mean": found.fan_out})

@@ -33,6 +33,7 @@ MEASURED_EDGE: Final = {
     "declaredFanOut": QUANTITY,
     "declaredShare": "12.3456%",
 }
+MEASURED_ENDPOINT: Final = {"module": NAMES[0], "millis": 600_000, "declaredMillis": 600_000}
 WINDOW: Final = {
     "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
     "start": "22:30",
@@ -118,6 +119,6 @@ def large_plan() -> Json:
             "modules": [{**module, "name": name, "pipelines": pipelines} for name in NAMES],
             "alternatives": [{"strategy": NAMES[0], "feasible": True, "summary": "s" * 1024}] * 16,
             "profiles": [{"module": one, "pool": other, "key": LABEL} for one in NAMES for other in NAMES],
-            "measured": {"edges": [MEASURED_EDGE] * 128},
+            "measured": {"edges": [MEASURED_EDGE] * 128, "endpoints": [MEASURED_ENDPOINT] * 32},
         },
     )

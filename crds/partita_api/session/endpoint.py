@@ -78,7 +78,8 @@ class EndpointSource(SpecModel):
         default=1000,
         ge=1,
         le=600_000,
-        description="Milliseconds of the SLO that are reserved for one call.",
+        description="Milliseconds of the SLO that are reserved for one call. With rate.source Observed, the measured "
+        "99th percentile once that is lower.",
     )
     max_concurrent: int = Field(
         default=64, ge=1, le=4096, description="Most calls that one frontend has in progress; others wait."

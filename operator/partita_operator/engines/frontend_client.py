@@ -9,7 +9,7 @@ import httpx
 from pydantic import ValidationError
 
 from partita_api.fields.quantity import Quantity
-from partita_api.inferencesession import Signals
+from partita_api.inferencesession import EndpointLatency, Signals
 from partita_operator.engines.bounded_client import BoundedClient, NoAnswerError
 from partita_operator.engines.monitoring_tokens import MonitoringTokens
 from partita_operator.ports import Remark, ServingSignals, StageSignals
@@ -82,6 +82,10 @@ def serving_signals(measured: FrontendSignals) -> ServingSignals:
             idle_fraction=_quantity(measured.idle_fraction),
             p50_ms=_quantity(measured.p50_ms),
             p99_ms=_quantity(measured.p99_ms),
+            endpoints=tuple(
+                EndpointLatency(module=each.module, p50_ms=_quantity(each.p50_ms), p99_ms=_quantity(each.p99_ms))
+                for each in measured.endpoints
+            ),
         ),
         plan=measured.plan,
         stages=tuple(

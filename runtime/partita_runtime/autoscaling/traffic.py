@@ -1,23 +1,26 @@
-"""How a session's requests spread over its graph: what is counted, and what has lastingly changed.
+"""How a session's requests spread over its graph and its endpoints answer: what is counted, and has lastingly changed.
 
-A plan is made for the declared fan-outs and shares, or for measured ones. As a rate, a measured value leads to a new
-plan only if it has lasted, and if enough answers were counted.
+A plan is made for the declared fan-outs, shares and latencies, or for measured ones. As a rate, a measured value leads
+to a new plan only if it has lasted, and if enough answers were counted.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 
 from pydantic import Field
 
 from partita_api.meta import StatusModel
+from partita_runtime.autoscaling.latency import STEPS, latencies_of, percentile
 from partita_runtime.autoscaling.load_level import FALL, FALL_SECONDS, RISE, RISE_SECONDS
 
 ENOUGH: Final = 400
 """A mean of so many answers has a standard error of about 5 %."""
+ENOUGH_CALLS: Final = 1000
+"""Of so many calls, ten took longer than the 99th percentile."""
 LONGEST_SECONDS: Final = 1800.0
 """The counts of so long a time count, if fewer were not enough."""
 _Count = Annotated[int, Field(ge=0, le=1 << 53)]
@@ -51,20 +54,29 @@ class TrafficCounts(StatusModel):
     """Answers at edges that vary, by `decision_key`."""
     sent: dict[str, _Count] = {}
     """Sub-requests that they made, by `edge_key`."""
+    endpoint_calls: dict[str, _Count] = {}
+    """Calls of endpoints by how long they took, by `latency_key`."""
 
-    def of_edges(self, edges: Iterable[tuple[str, str]]) -> "TrafficCounts":
-        """The counts of these edges only, whatever else a frontend reports."""
+    def only_of(self, edges: Iterable[tuple[str, str]], endpoints: Iterable[str]) -> "TrafficCounts":
+        """The counts of these edges and endpoints only, whatever else a frontend reports."""
         pairs = list(edges)
-        decisions = [decision_key(*pair, decision) for pair in pairs for decision in EdgeDecision]
-        keys = [edge_key(*pair) for pair in pairs]
+        keys = {
+            "decided": [decision_key(*pair, decision) for pair in pairs for decision in EdgeDecision],
+            "sent": [edge_key(*pair) for pair in pairs],
+            "endpoint_calls": [f"{module}/{step}" for module in endpoints for step in range(STEPS)],
+        }
+        counts = {name: getattr(self, name) for name in keys}
         return TrafficCounts(
-            decided={key: self.decided[key] for key in decisions if key in self.decided},
-            sent={key: self.sent[key] for key in keys if key in self.sent},
+            **{name: {key: counts[name][key] for key in keys[name] if key in counts[name]} for name in keys}
         )
 
     def continues(self, earlier: Self) -> bool:
         """Whether the counting has not begun again since an earlier moment."""
-        pairs = (self.decided, earlier.decided), (self.sent, earlier.sent)
+        pairs = (
+            (self.decided, earlier.decided),
+            (self.sent, earlier.sent),
+            (self.endpoint_calls, earlier.endpoint_calls),
+        )
         return all(now.get(key, 0) >= count for now, before in pairs for key, count in before.items())
 
     def of_edge(self, source: str, target: str) -> "EdgeCounts":
@@ -110,9 +122,39 @@ class EdgeCounts:
         """Sub-requests of an answer that was sent on; never 0, as if there was one."""
         return max(self.sub_requests, 1) / max(self.taken, 1)
 
+    def __bool__(self) -> bool:
+        return self.answers > 0
+
     def suffice(self, planned: float) -> bool:
         """Whether there are enough: of what was counted, or of what was planned for and did not come."""
         return max(min(self.taken, self.sub_requests), min(planned, 1.0) * self.answers) >= ENOUGH
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """How many calls of an endpoint took how long during some time."""
+
+    calls: tuple[int, ...]
+    """By the number of the step (`latency.latencies_of`)."""
+
+    def __bool__(self) -> bool:
+        return any(self.calls)
+
+    def since(self, earlier: Self) -> "CallCounts":
+        """What was counted since an earlier moment of the same counting."""
+        return CallCounts(tuple(now - before for now, before in zip(self.calls, earlier.calls, strict=True)))
+
+    def suffice(self) -> bool:
+        """Whether there are enough for a 99th percentile."""
+        return sum(self.calls) >= ENOUGH_CALLS
+
+    @property
+    def p99(self) -> int:
+        """The 99th percentile, in microseconds."""
+        return percentile(self.calls, 0.99)
+
+
+_Counts = TypeVar("_Counts", EdgeCounts, CallCounts)
 
 
 @dataclass(frozen=True)
@@ -143,24 +185,62 @@ def lasting_edge(
     `planned` is the mean number of sub-requests of an answer, sent on or not, that plans are made for. It must have
     been exceeded in each third of a time that is long enough, or not reached in any. The highest third counts.
     """
-    seen = [(at, counts.of_edge(source, target)) for at, counts in history.samples]
-    risen = _thirds(seen, RISE_SECONDS, planned)
+
+    def of_edge(counts: TrafficCounts) -> EdgeCounts:
+        return counts.of_edge(source, target)
+
+    def suffice(counts: EdgeCounts) -> bool:
+        return counts.suffice(planned)
+
+    risen = _thirds(history, RISE_SECONDS, of_edge, suffice)
     if risen and min(third.mean for third in risen) > planned * RISE:
         return max(risen, key=lambda third: third.mean)
-    fallen = _thirds(seen, FALL_SECONDS, planned)
+    fallen = _thirds(history, FALL_SECONDS, of_edge, suffice)
     if may_fall and fallen and max(third.mean for third in fallen) < planned * FALL:
         return max(fallen, key=lambda third: third.mean)
     return None
 
 
-def _thirds(seen: Sequence[tuple[float, EdgeCounts]], seconds: float, planned: float) -> list[EdgeCounts]:
-    """The shortest time of at least `seconds` with enough answers, in thirds with answers; empty if there is none."""
-    times = [at for at, _ in seen]
-    for start in reversed(range(bisect_right(times, times[-1] - seconds) if times else 0)):
-        if not seen[-1][1].since(seen[start][1]).suffice(planned):
-            continue
-        third = (times[-1] - times[start]) / 3
-        marks = [start, *(bisect_right(times, times[start] + third * number) - 1 for number in (1, 2)), len(seen) - 1]
-        parts = [seen[end][1].since(seen[begin][1]) for begin, end in pairwise(marks)]
-        return [part for part in parts if part.answers]
-    return []
+def lasting_latency(history: TrafficHistory, module: str, planned: float) -> int | None:
+    """The 99th percentile (microseconds) of an endpoint's calls, if plans must be made for it; else None.
+
+    `planned` is what plans are made for. The rule is that of `lasting_edge`.
+    """
+
+    def of_endpoint(counts: TrafficCounts) -> CallCounts:
+        return CallCounts(latencies_of(module, counts.endpoint_calls))
+
+    risen = [third.p99 for third in _thirds(history, RISE_SECONDS, of_endpoint, CallCounts.suffice)]
+    if risen and min(risen) > planned * RISE:
+        return max(risen)
+    fallen = [third.p99 for third in _thirds(history, FALL_SECONDS, of_endpoint, CallCounts.suffice)]
+    return max(fallen) if fallen and max(fallen) < planned * FALL else None
+
+
+def _thirds(
+    history: TrafficHistory,
+    seconds: float,
+    counts_of: Callable[[TrafficCounts], _Counts],
+    suffice: Callable[[_Counts], bool],
+) -> list[_Counts]:
+    """The shortest time of at least `seconds` with enough counts, in its thirds; empty if there is none.
+
+    A longer time has more counts. So few of them are looked at.
+    """
+    times = [at for at, _ in history.samples]
+    last = len(times) - 1
+
+    def between(begin: int, end: int) -> _Counts:
+        return counts_of(history.samples[end][1]).since(counts_of(history.samples[begin][1]))
+
+    def is_too_short(begin: int) -> bool:
+        return not suffice(between(begin, last))
+
+    long_enough = range(bisect_right(times, times[last] - seconds) if times else 0)
+    start = bisect_left(long_enough, True, key=is_too_short) - 1
+    if start < 0:
+        return []
+    third = (times[last] - times[start]) / 3
+    marks = [start, bisect_right(times, times[start] + third) - 1, bisect_right(times, times[last] - third) - 1, last]
+    parts = [between(begin, end) for begin, end in pairwise(marks)]
+    return [part for part in parts if part]

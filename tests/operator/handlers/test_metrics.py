@@ -22,7 +22,7 @@ from partita_operator.handlers.metrics import PLANNED, Metrics
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge_key
 from partita_runtime.serving.telemetry.metrics import metrics_text
-from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
+from partita_runtime.serving.telemetry.signals import EndpointSignals, Meter, SessionSignals, SessionStageSignals
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
@@ -114,6 +114,7 @@ def frontend_metrics() -> Iterator[Metric]:
         batch_sizes={4: 1},
         outcomes={},
         stages=(stage,),
+        endpoints=(EndpointSignals(module="plates", p50_ms=1, p99_ms=2),),
     )
     meter = Meter()
     meter.cut_off["crop"] = 1

@@ -1,11 +1,14 @@
 """When what was counted at an edge counts instead of what is declared."""
 
+from collections import Counter
 from itertools import pairwise
+from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita_runtime.autoscaling.latency import latencies_of, latency_key, percentile
 from partita_runtime.autoscaling.traffic import (
     LONGEST_SECONDS,
     EdgeDecision,
@@ -14,6 +17,7 @@ from partita_runtime.autoscaling.traffic import (
     decision_key,
     edge_key,
     lasting_edge,
+    lasting_latency,
 )
 
 EDGE = ("detector", "plates")
@@ -96,3 +100,42 @@ def test_steady_answers_settle_after_one_change(share: float, fan_out: float, pl
     seen = history((1800, 1000, share, fan_out), every=60)
     found = lasting_edge(seen, *EDGE, planned)
     assert found is None or lasting_edge(seen, *EDGE, found.share * found.fan_out) is None
+
+
+def calls(*parts: tuple[float, float, float]) -> TrafficHistory:
+    """Parts one after the other: seconds, calls per second, milliseconds that they take; one in 200 takes a second."""
+    seen, at, total = TrafficHistory(), 0, Counter[str]()
+    for seconds, rate, millis in parts:
+        for _ in range(0, round(seconds) + 5, 5):
+            seen = seen.add(at, TrafficCounts(endpoint_calls=dict(total)), 1)
+            at += 5
+            slow = round(5 * rate / 200)
+            total[latency_key("plates", 1_000_000)] += slow
+            total[latency_key("plates", round(millis * 1000))] += round(5 * rate) - slow
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "planned", "want"),
+    [
+        pytest.param(calls((600, 40, 40)), 40, None, id="as planned"),
+        pytest.param(calls((290, 40, 40)), 100, None, id="faster, but not for long yet"),
+        pytest.param(calls((300, 40, 40)), 100, 40, id="faster for long enough"),
+        pytest.param(calls((300, 1, 40)), 100, None, id="too few calls"),
+        pytest.param(calls((1200, 1, 40)), 100, 40, id="enough after a longer time"),
+        pytest.param(calls((60, 40, 80)), 40, 80, id="slower for long enough"),
+        pytest.param(calls((300, 40, 40), (25, 40, 80)), 40, None, id="slower, but not for long yet"),
+        pytest.param(TrafficHistory(), 100, None, id="nothing counted"),
+    ],
+)
+def test_lasting_latencies_of_enough_calls_count(seen: TrafficHistory, planned: float, want: float | None) -> None:
+    found = lasting_latency(seen, "plates", 1000 * planned)
+    assert (None if found is None else found / 1000) == (want if want is None else pytest.approx(want, rel=0.1))
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=300), st.sampled_from((0.5, 0.99)))
+def test_a_percentile_of_counts_is_that_of_the_latencies_rounded_up(micros: list[int], share: float) -> None:
+    counts = Counter(latency_key("plates", each) for each in micros)
+    exact = sorted(micros)[ceil(len(micros) * share) - 1]
+    found = percentile(latencies_of("plates", counts), share)
+    assert min(exact, 1e9) <= found + 1 <= max(exact, 100) * 1.1 + 2

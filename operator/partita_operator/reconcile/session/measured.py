@@ -4,13 +4,14 @@ from math import ceil, floor, log10
 
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
-from partita_api.measured import Measured, MeasuredEdge
+from partita_api.measured import Measured, MeasuredEdge, MeasuredEndpoint
 from partita_api.module_graph import with_measured
 from partita_api.session.edge import Edge
+from partita_api.session.module import Module
 from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.session.annotations import pause_reason
 from partita_operator.reconcile.world import SessionWorld
-from partita_runtime.autoscaling.traffic import EdgeCounts, TrafficHistory, lasting_edge
+from partita_runtime.autoscaling.traffic import EdgeCounts, TrafficHistory, lasting_edge, lasting_latency
 
 
 def with_counted_traffic(
@@ -19,7 +20,8 @@ def with_counted_traffic(
     """The history with what was counted until `seconds` of a monotonic clock."""
     if signals is None:
         return history
-    counts = signals.traffic.of_edges((edge.source, edge.target) for edge in session.spec.edges)
+    edges = [(edge.source, edge.target) for edge in session.spec.edges]
+    counts = signals.traffic.only_of(edges, [m.name for m in session.spec.modules if m.endpoint is not None])
     return history.add(seconds, counts, session.metadata.generation)
 
 
@@ -32,13 +34,32 @@ def measured(world: SessionWorld) -> Measured | None:
     """What the last lasting change was measured as. The status keeps it for the next operator."""
     if world.session.spec.rate.source is RateSource.DECLARED:
         return None
-    edges = tuple([found for edge in world.session.spec.edges if (found := _edge(world, edge)) is not None])
-    return Measured(edges=edges) if edges else None
+    spec = world.session.spec
+    found = Measured(
+        edges=tuple([edge for each in spec.edges if (edge := _edge(world, each)) is not None]),
+        endpoints=tuple([endpoint for each in spec.modules if (endpoint := _endpoint(world, each)) is not None]),
+    )
+    return found if found.edges or found.endpoints else None
+
+
+def _endpoint(world: SessionWorld, module: Module) -> MeasuredEndpoint | None:
+    if module.endpoint is None:
+        return None
+    known = (world.session.status.measured or Measured()).of_endpoint(module)
+    if pause_reason(world.session) is not None:
+        return known
+    declared = module.endpoint.max_millis
+    micros = lasting_latency(world.traffic, module.name, 1000 * (declared if known is None else known.millis))
+    if micros is None:
+        return known
+    millis = ceil(micros / 1000)
+    if millis >= declared:
+        return None
+    return MeasuredEndpoint(module=module.name, millis=millis, declared_millis=declared)
 
 
 def _edge(world: SessionWorld, edge: Edge) -> MeasuredEdge | None:
-    before = world.session.status.measured or Measured()
-    known = next((each for each in before.edges if each.is_of(edge)), None)
+    known = (world.session.status.measured or Measured()).of_edge(edge)
     if pause_reason(world.session) is not None:
         return known
     planned = edge.mean if known is None else float(known.fan_out) * known.share.fraction

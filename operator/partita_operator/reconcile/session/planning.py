@@ -16,6 +16,7 @@ from partita_api.digests import canonical_json, digest
 from partita_api.fields.approval import Approval
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
+from partita_api.measured import Measured
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_api.pool.ray_resource import template_digest
@@ -222,6 +223,7 @@ def _same_replicas(world: SessionWorld, current: PipelinePlan, found: PipelinePl
         and (before.modules, before.edges, before.execution, before.pod_template)
         == (session.spec.modules, session.spec.edges, session.spec.execution, session.spec.pod_template)
         and current.spec.modules == found.modules
+        and (current.spec.measured or Measured()).endpoints == (measured(world) or Measured()).endpoints
         and all(
             profiling.ready.get((ref.module, ref.pool)) == ref.key and ref.content == world.profiles[ref.key].content
             for ref in current.spec.profiles

@@ -11,6 +11,7 @@ from typing import Final
 
 from partita_api.conditions import ConditionType, is_true
 from partita_api.inferencesession import InferenceSession, RateSource
+from partita_api.module_graph import with_measured
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
@@ -256,7 +257,7 @@ def _serving_spec(
     """The target for the engine, or the reason why there is none."""
     if access.unknown:
         return f"Its applications stay as they are. {access.unknown}"
-    session = world.session if as_desired else _session_of(target, world.session)
+    session = _session_of(target, world.session, as_desired)
     if session is None:
         return f"Plan {target.metadata.name} does not record its spec. Its replicas stay as they are."
     profiles: dict[tuple[str, str], Profile] = {}
@@ -289,13 +290,16 @@ def _serving_spec(
     )
 
 
-def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:
-    """The session as it was when `plan` was made, with the present autoscaling settings."""
-    recorded = recorded_spec(plan)
-    if recorded is None:
+def _session_of(plan: PipelinePlan, session: InferenceSession, as_desired: bool) -> InferenceSession | None:
+    """The session as the frontends of `plan` see it: as it was when the plan was made, and as measured then.
+
+    The autoscaling settings are the present ones; all of the spec is, if the plan is the desired one.
+    """
+    spec = session.spec if as_desired else recorded_spec(plan)
+    if spec is None:
         return None
-    spec = recorded.model_copy(update={"autoscaling": session.spec.autoscaling})
-    return session.model_copy(update={"spec": spec})
+    measured = with_measured(spec, plan.spec.measured)
+    return session.model_copy(update={"spec": measured.model_copy(update={"autoscaling": session.spec.autoscaling})})
 
 
 def _key(target: StageTarget) -> StageKey:

@@ -32,12 +32,18 @@ def signals_to_report(session: InferenceSession, measured: Signals) -> Signals:
 
 def _differ(session: InferenceSession, before: Signals, now: Signals) -> bool:
     rates = ((before.offered_rate, now.offered_rate), (before.goodput, now.goodput))
-    latencies = ((before.p50_ms, now.p50_ms), (before.p99_ms, now.p99_ms))
+    endpoints = zip(before.endpoints, now.endpoints, strict=False)
+    latencies = (
+        (before.p50_ms, now.p50_ms),
+        (before.p99_ms, now.p99_ms),
+        *[pair for old, new in endpoints for pair in ((old.p50_ms, new.p50_ms), (old.p99_ms, new.p99_ms))],
+    )
     fractions = ((before.bad_rate, now.bad_rate), (before.idle_fraction, now.idle_fraction))
     return (
         any(_moved(old, new, 3 * sqrt(float(max(old.value, new.value)) / _SECONDS)) for old, new in rates)
         or any(_moved(old, new) for old, new in latencies)
         or any(abs(float(old) - float(new)) > FRACTION_MOVED for old, new in fractions)
+        or [each.module for each in before.endpoints] != [each.module for each in now.endpoints]
         or slo_met(session, before).status != slo_met(session, now).status
         or _FIGURES.sub("", before.recommendation) != _FIGURES.sub("", now.recommendation)
     )

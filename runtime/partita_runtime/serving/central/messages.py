@@ -215,6 +215,7 @@ class _LabelledCounts(WireModel):
     shadows: dict[str, _Count] = {}
     decided: dict[str, _Count] = {}
     sent: dict[str, _Count] = {}
+    endpoint_calls: dict[str, _Count] = {}
     logged: dict[str, _Count] = {}
 
 

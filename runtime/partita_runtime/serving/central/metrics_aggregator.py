@@ -75,6 +75,7 @@ class MetricsAggregator:
             dict(self._meter.outcomes),
             current.signals if current else None,
             current.source if current else "",
+            dict(self._meter.endpoint_calls),
         )
         micros = max((report.window_micros for report in reports), default=0)
         signals = self._window.signals(situation, snapshot, micros)

@@ -13,6 +13,7 @@ import httpx
 from partita_api.session.endpoint import EndpointSource
 from partita_runtime.execution.executor import Array
 from partita_runtime.models.policy import policy_here
+from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.protocol.endpoint_messages import request_for, tensors_of
 from partita_runtime.serving.protocol.inference_client import AnswerError
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
@@ -48,6 +49,9 @@ class EndpointCaller(Protocol):
     def endpoint_failed(self, sub_id: int, error: UnservedError) -> None:
         """A call has failed."""
 
+    def endpoint_took(self, module: str, micros: int) -> None:
+        """A call was answered after so long, with the time that it waited for a place; or was given up after it."""
+
 
 class Endpoint:
     """One module's server. Calls beyond `maxConcurrent` wait, in order of arrival."""
@@ -59,12 +63,15 @@ class Endpoint:
         self._caller = caller
         self._waiting: deque[int] = deque()
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._began: dict[int, int] = {}
+        """When waiting and made calls began (`now_micros`)."""
         if problem := policy_here().endpoint_problem(source.url):
             raise EndpointError(f"module {module!r}: {problem}")
         self._client = http_client(source.max_concurrent, self._headers())
 
     def call(self, sub_id: int) -> None:
         """Call the server, as soon as there is a place; the caller receives the result."""
+        self._began[sub_id] = now_micros()
         self._waiting.append(sub_id)
         self._fill()
 
@@ -78,7 +85,7 @@ class Endpoint:
         waiting, self._waiting = self._waiting, deque()
         for sub_id in waiting:
             if self._caller.is_unneeded(sub_id):
-                self._caller.skipped(sub_id)
+                self._skip(sub_id)
             else:
                 self._waiting.append(sub_id)
 
@@ -106,7 +113,7 @@ class Endpoint:
         while self._waiting and len(self._calls) < self._source.max_concurrent:
             sub_id = self._waiting.popleft()
             if self._caller.is_unneeded(sub_id):
-                self._caller.skipped(sub_id)
+                self._skip(sub_id)
                 continue
             task = asyncio.get_running_loop().create_task(self._call(sub_id))
             self._calls[sub_id] = task
@@ -119,11 +126,20 @@ class Endpoint:
         except UnservedError as error:
             self._caller.endpoint_failed(sub_id, error)
         else:
+            self._caller.endpoint_took(self._module, now_micros() - self._began[sub_id])
             self._caller.endpoint_answered(sub_id, outputs)
 
-    def _ended(self, sub_id: int, _task: asyncio.Task[None]) -> None:
+    def _ended(self, sub_id: int, task: asyncio.Task[None]) -> None:
         del self._calls[sub_id]
+        waited = now_micros() - self._began.pop(sub_id)
+        if task.cancelled() and waited > self._source.max_millis * 1000:
+            # Nobody waits for it any more; without it, a server that does not answer would seem fast.
+            self._caller.endpoint_took(self._module, waited)
         self._fill()
+
+    def _skip(self, sub_id: int) -> None:
+        del self._began[sub_id]
+        self._caller.skipped(sub_id)
 
     async def _answer(self, sample: Array) -> Sequence[Array]:
         """Raises UnservedError."""

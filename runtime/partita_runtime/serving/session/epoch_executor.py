@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from partita_runtime.autoscaling.latency import latency_key
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, RequestOutcome, SubRequest
@@ -220,6 +221,10 @@ class EpochExecutor:
     def endpoint_failed(self, sub_id: int, error: UnservedError) -> None:
         """A call has failed, so its request fails."""
         self._fail(sub_id, error, self.dispatcher.now())
+
+    def endpoint_took(self, module: str, micros: int) -> None:
+        """An endpoint has taken so long for a call."""
+        self._meter.endpoint_calls[latency_key(module, micros)] += 1
 
     # Called by the function pool.
 

@@ -135,7 +135,8 @@ class SessionMeasurement:
     def _snapshot(self, executor: EpochExecutor | None) -> Snapshot:
         core = executor.dispatcher.signals() if executor else None
         source = executor.dispatcher.id if executor else ""
-        return Snapshot(now_micros(), self._meter.arrived, dict(self._meter.outcomes), core, source)
+        calls = dict(self._meter.endpoint_calls)
+        return Snapshot(now_micros(), self._meter.arrived, dict(self._meter.outcomes), core, source, calls)
 
 
 def _warnings(replicas: Sequence[Announcement]) -> tuple[str, ...]:

@@ -89,6 +89,15 @@ def _gauges(signals: SessionSignals) -> Iterator[Metric]:
     latency.add_metric((signals.session, "0.5"), signals.p50_ms / 1000)
     latency.add_metric((signals.session, "0.99"), signals.p99_ms / 1000)
     yield latency
+    endpoints = GaugeMetricFamily(
+        "partita_endpoint_latency_seconds",
+        "Latency of the calls of an endpoint, with the time that they waited for a place",
+        labels=("session", "module", "quantile"),
+    )
+    for endpoint in signals.endpoints:
+        endpoints.add_metric((signals.session, endpoint.module, "0.5"), endpoint.p50_ms / 1000)
+        endpoints.add_metric((signals.session, endpoint.module, "0.99"), endpoint.p99_ms / 1000)
+    yield endpoints
     sizes = GaugeMetricFamily(
         "partita_batch_size", "Batches dispatched in the window, by size", labels=("session", "size")
     )

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from partita_api.meta import StatusModel
+from partita_runtime.autoscaling.latency import latencies_of, percentile
 from partita_runtime.autoscaling.traffic import TrafficCounts
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals, CoreStageSignals
@@ -60,6 +61,14 @@ class SessionStageSignals(StatusModel):
     """Mean execution time as reported by the replicas."""
 
 
+class EndpointSignals(StatusModel):
+    """The calls of one endpoint over the window, with the time that they waited for a place."""
+
+    module: str
+    p50_ms: float
+    p99_ms: float
+
+
 class SessionSignals(StatusModel):
     """A session over the window. A request of n samples counts as n requests."""
 
@@ -99,6 +108,8 @@ class SessionSignals(StatusModel):
     idle_seconds: float = 0.0
     """Time since the last request."""
     traffic: TrafficCounts = TrafficCounts()
+    endpoints: tuple[EndpointSignals, ...] = ()
+    """Those that were called."""
 
 
 @dataclass
@@ -131,6 +142,8 @@ class Meter:
     """Answers at edges that vary (`Interface.varying`), by `decision_key`."""
     sent: Counter[str] = field(default_factory=Counter)
     """Sub-requests that these answers made, by `edge_key`."""
+    endpoint_calls: Counter[str] = field(default_factory=Counter)
+    """Calls of endpoints by how long they took, by `latency_key`."""
     shadows: Counter[str] = field(default_factory=Counter)
     """Copies of requests for shadow versions, by VERSION/RESULT."""
     logged: Counter[str] = field(default_factory=Counter)
@@ -149,6 +162,7 @@ class Meter:
             "versions": self.versions,
             "decided": self.decided,
             "sent": self.sent,
+            "endpoint_calls": self.endpoint_calls,
             "shadows": self.shadows,
             "logged": self.logged,
         }
@@ -166,7 +180,7 @@ class Meter:
     @property
     def traffic(self) -> TrafficCounts:
         """What plans can be made for."""
-        return TrafficCounts(decided=dict(self.decided), sent=dict(self.sent))
+        return TrafficCounts(decided=dict(self.decided), sent=dict(self.sent), endpoint_calls=dict(self.endpoint_calls))
 
     def forget(self, before: int) -> None:
         """Drop the latencies of requests that were answered before this time; no window needs them."""
@@ -185,6 +199,7 @@ class Snapshot:
     """The counters of the plan's scheduling core, if there is one."""
     source: str = ""
     """Id of the core. Counters of different cores cannot be compared."""
+    endpoint_calls: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,7 +246,17 @@ def session_signals(
         batch_sizes=_batch_sizes(earlier, after.core),
         outcomes={o: n for o, n in outcomes.items() if n},
         stages=stages,
+        endpoints=_endpoints(before.endpoint_calls, after.endpoint_calls),
     )
+
+
+def _endpoints(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[EndpointSignals, ...]:
+    calls = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
+    found = []
+    for module in sorted({key.partition("/")[0] for key in calls}):
+        p50, p99 = (percentile(latencies_of(module, calls), share) / 1000 for share in (0.5, 0.99))
+        found.append(EndpointSignals(module=module, p50_ms=p50, p99_ms=p99))
+    return tuple(found)
 
 
 def _far_off(stage: SessionStageSignals) -> str:

@@ -1,5 +1,6 @@
 """Plans for measured fan-outs and shares instead of the declared ones."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,10 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from partita_api.inferencesession import Rate, RateSource
 from partita_api.meta import PAUSED_ANNOTATION
 from partita_operator.reconcile.session.measured import with_counted_traffic
+from partita_operator.settings.model import ModelsSettings, OperatorSettings
 from partita_planner.planning import plan
 from partita_planner.session.session_graph import module_rates
+from partita_runtime.autoscaling.latency import latency_key
 from partita_runtime.autoscaling.traffic import EdgeDecision, TrafficCounts, TrafficHistory, decision_key, edge_key
 
 KEY = "default/traffic"
@@ -29,10 +32,12 @@ class Running:
     """A session whose frontends count."""
 
     def __init__(self, built: SessionBuilder) -> None:
-        self.made = SimulatedCluster()
+        models = ModelsSettings(allowed_endpoints=("http://plates.models.svc/",))
+        self.made = SimulatedCluster(settings=OperatorSettings(models=models))
         self.made.add(pool("fast").gpus(64).build(), built.build())
         self.made.run(15)
         self._answers = self._taken = self._sent = 0
+        self._calls = Counter[str]()
 
     def count(self, share: float, fan_out: float, seconds: int) -> None:
         """For so many seconds, answers of the detector that are sent on and multiplied like this."""
@@ -47,6 +52,19 @@ class Running:
             )
             self.made.engine.reported[KEY] = replace(signals(None, RATE), traffic=counts)
             self.made.run(5, every=5)
+
+    def call(self, endpoint: str, millis: int, seconds: int) -> None:
+        """For so many seconds, calls of an endpoint that take so long."""
+        for _ in range(0, seconds, 5):
+            self._calls[latency_key(endpoint, millis * 1000)] += 5 * RATE
+            counts = TrafficCounts(endpoint_calls=dict(self._calls))
+            self.made.engine.reported[KEY] = replace(signals(None, RATE), traffic=counts)
+            self.made.run(5, every=5)
+
+    @property
+    def planned_millis(self) -> list[int | None]:
+        """What the problems that were solved reserve for the endpoint."""
+        return [problem.spec.modules[1].reserved_millis for problem in self.made.problems]
 
     @property
     def planned(self) -> list[float]:
@@ -146,3 +164,22 @@ def test_only_the_session_s_edges_are_remembered_whatever_frontends_report() -> 
         history = with_counted_traffic(history, application().build(), made, float(at))
     assert {tuple(counts.decided.items()) for _, counts in history.samples} == {(("detector/plates/taken", 7),)}
     assert not any(counts.sent for _, counts in history.samples)
+
+
+def test_an_endpoint_that_answers_faster_leaves_more_of_the_slo_to_models() -> None:
+    built = session("traffic").model("detector").endpoint("plates", max_millis=50).edge("detector", "plates").slo(100)
+    running = Running(built.with_spec(rate=Rate(requests_per_second=RATE, source=RateSource.OBSERVED)))
+    running.made.solve = plan
+    took = {30: 400, 600: 10}
+    for seconds, millis in took.items():
+        running.call("plates", millis, seconds)
+    assert running.planned_millis == [50, 11], "as declared, and once it has lasted, with its step"
+    status = running.made.session("traffic").status
+    assert status.measured is not None
+    assert [(each.module, each.declared_millis) for each in status.measured.endpoints] == [("plates", 50)]
+    applied = running.made.engine.applied[KEY]
+    assert [m.reserved_millis for m in applied.session.spec.modules] == [None, 11], "frontends reserve as much"
+    running.call("plates", 400, 120)
+    assert running.made.session("traffic").status.measured is None, "at most what is declared"
+    applied = running.made.engine.applied[KEY]
+    assert [m.reserved_millis for m in applied.session.spec.modules] == [None, 50], "the first plan again"

@@ -191,3 +191,23 @@ async def test_an_endpoint_that_cannot_be_called_keeps_the_plan_from_serving(
     async with stand(calling(**{"url": "http://127.0.0.1:1", **fields}), serving=False) as running:
         await until(lambda: want in running.session.signals().message, "the reason is shown")
         assert not running.session.ready
+
+
+async def test_the_latency_of_calls_is_measured() -> None:
+    async with server(complete(answer())) as (url, _), caller(calling(url)) as running:
+        assert (await asked(running, **SAMPLE))[0] == 200
+        (measured,) = running.session.signals().endpoints
+        counts = running.session.signals().traffic.endpoint_calls
+    assert (measured.module, sum(counts.values())) == ("other", 1)
+    assert 0 < measured.p50_ms == measured.p99_ms
+
+
+async def test_a_server_that_does_not_answer_counts_as_slow() -> None:
+    async with server(silence) as (url, _), caller(calling(url, maxMillis=50).slo(150)) as running:
+        sent = asyncio.create_task(asked(running, **SAMPLE))
+        await until(lambda: not running.session.serving.idle, "the call is made")
+        await asyncio.sleep(0.1)
+        sent.cancel()
+        await until(lambda: bool(running.session.signals().endpoints), "the call is given up")
+        (measured,) = running.session.signals().endpoints
+    assert measured.p99_ms > 50
