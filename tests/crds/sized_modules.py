@@ -21,6 +21,16 @@ def padded_with(padding: Any, dtype: str = "FP32") -> Json:
     return {**SIZED, "input": {**INPUT, "dtype": dtype, "padding": padding}}
 
 
+IDS: Json = {"name": "ids", "shape": [32], "dtype": "INT64", "variableDimension": 0, "padding": 1}
+MASK: Json = {"name": "mask", "shape": [1, 32], "dtype": "INT64", "variableDimension": 1}
+LANGUAGE: Json = {"name": "language", "shape": [1], "dtype": "INT64"}
+
+
+def several(*inputs: Json) -> Json:
+    """A module with size classes of several inputs."""
+    return {"name": "detector", "model": DETECTOR["model"], "inputs": [*inputs], "sizes": SIZED["sizes"]}
+
+
 def refused(module: Json, want: str, id: str) -> Any:
     return pytest.param(SESSION, "spec.modules.0", module, want, id=id)
 
@@ -49,6 +59,24 @@ REFUSED = [
     refused(sized(16, 8, 32), "sizes must increase", "sizes in disorder"),
     refused(sized(16, 16, 32), "sizes must increase", "a size twice"),
     refused({**SIZED, "sizes": [{"size": 8}, {"size": 16}]}, "end with the size of input.shape", "too small a class"),
+    refused(several(IDS, {**MASK, "shape": [1, 31]}), "have the same size there", "inputs of two sizes"),
+    refused(
+        several({**IDS, "shape": [64]}, {**MASK, "shape": [1, 64]}), "end with the size", "inputs above all classes"
+    ),
+    refused(several(LANGUAGE), "needs sizes, and sizes need such a model", "classes of inputs of one size"),
+    refused(
+        {name: value for name, value in several(IDS, MASK).items() if name != "sizes"},
+        "needs sizes, and sizes need such a model",
+        "inputs of any size without classes",
+    ),
+    refused(several(IDS, {**MASK, "variableDimension": 2}), "index of a dimension", "dimension 2 of 2 of an input"),
+    pytest.param(
+        SESSION,
+        "spec.modules.1",
+        {**CROP, "inputs": [IDS]},
+        "inputs of a function have one size",
+        id="inputs of any size of a function",
+    ),
     refused(sized(16, 32, shares=("30%", None)), "add up to 100%", "a share without the other"),
     refused(sized(16, 32, shares=("30%", "69.9%")), "add up to 100%", "shares of less than all"),
     refused(sized(8, 16, 32, shares=("30%", "70%", "0%")), "must be above 0%", "a class without samples"),
@@ -79,6 +107,7 @@ REFUSED = [
 ACCEPTED = [
     pytest.param(SESSION, "spec.modules.0", SIZED, id="size classes"),
     pytest.param(SESSION, "spec.modules.0", sized(8, 16, 32, shares=("33.33%", "33.33%", "33.34%")), id="shares"),
+    pytest.param(SESSION, "spec.modules.0", several(IDS, MASK, LANGUAGE), id="several inputs of any size"),
     pytest.param(SESSION, "spec.modules.0", padded_with("-2.118"), id="padding"),
     pytest.param(SESSION, "spec.modules.0", {**SIZED, "image": {}}, id="images of any width"),
     pytest.param(SESSION, "spec.modules.0", padded_with(-100, "INT64"), id="padding of tokens"),

@@ -109,13 +109,6 @@ REFUSED = [
         "needs input",
         id="several inputs of an endpoint",
     ),
-    pytest.param(
-        SESSION,
-        "spec.modules.0",
-        {**SEVERAL, "inputs": [{**IDS, "variableDimension": 0}]},
-        "inputs have one size",
-        id="one of several inputs of any size",
-    ),
     pytest.param(SESSION, "spec.modules.0.inputs", [IDS], "in input, or several in inputs", id="input and inputs"),
     pytest.param(
         SESSION, "spec.modules.0", {**SEVERAL, "inputs": [IDS, IDS]}, "inputs need different names", id="a name twice"

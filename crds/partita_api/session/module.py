@@ -296,11 +296,6 @@ class Module(SpecModel):
             "!has(self.inputs) || self.inputs.all(i, self.inputs.exists_one(j, j.name == i.name))",
         ),
         Rule(
-            "inputs have one size; declare variableDimension in input",
-            lambda module: all(tensor.variable_dimension is None for tensor in module.inputs or ()),
-            "!has(self.inputs) || self.inputs.all(i, !has(i.variableDimension))",
-        ),
-        Rule(
             "models take numbers, not BYTES; declare BYTES for a function in front of the model",
             lambda module: module.model is None or all(t.dtype is not DType.BYTES for t in specs_of(module.takes)),
             "!has(self.model) || ((!has(self.input) || !has(self.input.dtype) || self.input.dtype != 'BYTES') && "
@@ -393,7 +388,8 @@ class Module(SpecModel):
         max_length=8,
         exclude_if=is_unset,
         description="The size classes of a model whose input has a variableDimension: a sample is padded to the "
-        "smallest one that it fits into. Each class has batches, a profile and replicas of its own.",
+        "smallest one that it fits into. Each class has batches, a profile and replicas of its own. Several inputs may "
+        "vary: they have one size in a sample.",
     )
 
     optional: bool = Field(

@@ -2,9 +2,12 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from partita_api.session.module import Module
+from partita_api.session.module import Module, TensorSpec
 from partita_api.session.sizes import class_name
+
+Tensor = TypeVar("Tensor", bound=TensorSpec)
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,16 @@ def served_classes(module: Module, served: Container[str]) -> tuple[SizeClass, .
 
 
 def _of_size(module: Module, size: int) -> Module:
-    assert module.input is not None  # the rules of a module with sizes
-    assert module.input.variable_dimension is not None
-    shape = list(module.input.shape)
-    shape[module.input.variable_dimension] = size
-    fixed = {"shape": tuple(shape), "variable_dimension": None, "padding": None}
-    return module.model_copy(
-        update={
-            "name": class_name(module.name, size),
-            "input": module.input.model_copy(update=fixed),
-            "sizes": None,
-        }
-    )
+    fixed = {
+        "input": None if module.input is None else _tensor_of_size(module.input, size),
+        "inputs": None if module.inputs is None else tuple(_tensor_of_size(tensor, size) for tensor in module.inputs),
+    }
+    return module.model_copy(update={"name": class_name(module.name, size), **fixed, "sizes": None})
+
+
+def _tensor_of_size(tensor: Tensor, size: int) -> Tensor:
+    if tensor.variable_dimension is None:
+        return tensor
+    shape = list(tensor.shape)
+    shape[tensor.variable_dimension] = size
+    return tensor.model_copy(update={"shape": tuple(shape), "variable_dimension": None, "padding": None})

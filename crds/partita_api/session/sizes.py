@@ -21,7 +21,10 @@ _ELEMENTS: Final = {
 """The least and the largest number of element types that do not hold every number that a spec can have."""
 _FLOATS: Final = ("FP16", "FP32", "FP64")
 
-_VARIES: Final = "(has(self.input) && has(self.input.variableDimension))"
+_VARIES: Final = (
+    "((has(self.input) && has(self.input.variableDimension)) || "
+    "(has(self.inputs) && self.inputs.exists(i, has(i.variableDimension))))"
+)
 _PERCENT: Final = "double(s.share.replace('%', ''))"
 
 
@@ -72,13 +75,24 @@ def class_name(module: str, size: int) -> str:
     return f"{module}-s{size}"
 
 
-def _varies(module: Any) -> bool:
-    return module.input is not None and module.input.variable_dimension is not None
+def _varying(module: Any) -> list[Any]:
+    """The inputs of which one dimension varies."""
+    inputs = [tensor for tensor in (module.input, *(module.inputs or ())) if tensor is not None]
+    return [tensor for tensor in inputs if tensor.variable_dimension is not None]
 
 
 def _sizes_increase(module: Any) -> bool:
     sizes = [size.size for size in module.sizes]
-    return all(a < b for a, b in pairwise(sizes)) and sizes[-1] == module.input.shape[module.input.variable_dimension]
+    largest = {tensor.shape[tensor.variable_dimension] for tensor in _varying(module)}
+    return all(a < b for a, b in pairwise(sizes)) and largest <= {sizes[-1]}
+
+
+def _cel_ends(tensor: str) -> str:
+    """In CEL: the largest size class is as large as a tensor in the dimension that varies, if one does."""
+    return (
+        f"(!has({tensor}.variableDimension) || {tensor}.variableDimension >= size({tensor}.shape) || "
+        f"self.sizes[size(self.sizes) - 1].size == {tensor}.shape[{tensor}.variableDimension])"
+    )
 
 
 def _shares_add_up(sizes: tuple[Size, ...]) -> bool:
@@ -89,15 +103,22 @@ def _shares_add_up(sizes: tuple[Size, ...]) -> bool:
 SIZE_RULES: Final = (
     Rule(
         "a model whose input has a variableDimension needs sizes, and sizes need such a model",
-        lambda module: (module.model is not None and _varies(module)) == (module.sizes is not None),
+        lambda module: (module.model is not None and bool(_varying(module))) == (module.sizes is not None),
         f"(has(self.model) && {_VARIES}) == has(self.sizes)",
     ),
     Rule(
-        "sizes must increase, and end with the size of input.shape in its variableDimension",
-        lambda module: module.sizes is None or not _varies(module) or _sizes_increase(module),
-        f"!has(self.sizes) || !{_VARIES} || self.input.variableDimension >= size(self.input.shape) || "
-        "(self.sizes.map(s, s.size).isSorted() && self.sizes.all(s, self.sizes.exists_one(t, t.size == s.size)) && "
-        "self.sizes[size(self.sizes) - 1].size == self.input.shape[self.input.variableDimension])",
+        "sizes must increase, and end with the size of input.shape in its variableDimension; several inputs that vary "
+        "have the same size there",
+        lambda module: module.sizes is None or _sizes_increase(module),
+        "!has(self.sizes) || (self.sizes.map(s, s.size).isSorted() && "
+        "self.sizes.all(s, self.sizes.exists_one(t, t.size == s.size)) && "
+        f"(!has(self.input) || {_cel_ends('self.input')}) && "
+        f"(!has(self.inputs) || self.inputs.all(i, {_cel_ends('i')})))",
+    ),
+    Rule(
+        "inputs of a function have one size; declare variableDimension in input",
+        lambda module: module.model is not None or module.inputs is None or not _varying(module),
+        "has(self.model) || !has(self.inputs) || self.inputs.all(i, !has(i.variableDimension))",
     ),
     Rule(
         "the shares of sizes must be above 0% and add up to 100%; give all of them, or none",

@@ -36,6 +36,28 @@ def columns(seed: int = 0) -> nn.Module:
         ).eval()
 
 
+class MaskedMean(nn.Module):
+    """The mean of the vectors of those ids that a mask has: [batch, n] twice, to [batch, 3]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding(100, 3)
+        self.last = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(3, 3), nn.ReLU())), nn.Linear(3, 3))
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The answer for each sample."""
+        weights = mask.unsqueeze(-1).float()
+        mean: torch.Tensor = self.last((self.vectors(ids) * weights).sum(1) / weights.sum(1))
+        return mean
+
+
+def masked_mean(seed: int = 0) -> nn.Module:
+    """A model whose answer does not depend on padding, if the mask has none of it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MaskedMean().eval()
+
+
 def identity() -> nn.Module:
     """[batch, 4] to the same, in four layers."""
     layers = [nn.Linear(4, 4, bias=False) for _ in range(4)]

@@ -62,7 +62,8 @@ class Model:
     memory: tuple[int, int] | None = None
     """Bytes of a block's weights, and of its activations for one sample."""
     sizes: tuple[int, ...] = ()
-    """Its size classes, if its input varies in the last dimension. In `outputs`, -k is the k-th part of the size."""
+    """Its size classes, if its input varies in the last dimension, or some of its inputs vary. In `outputs`, -k is the
+    k-th part of the size."""
     padding: str | None = None
     """What samples are filled up with, if not 0."""
 
@@ -74,6 +75,7 @@ class Model:
                 self,
                 name=f"{self.name}-s{size}",
                 input=(*self.input[:-1], size),
+                inputs=_of_size(self.inputs, size),
                 outputs=tuple(tuple(size // -n if n < 0 else n for n in shape) for shape in self.outputs),
                 sizes=(),
             )
@@ -338,6 +340,14 @@ def detector_with_crops(name: str = "traffic") -> Application:
         .edge("detector", "crop")
         .edge("crop", "classifier", most=3)
     )
+
+
+def _of_size(inputs: Sequence[NamedInput] | None, size: int) -> tuple[NamedInput, ...] | None:
+    """The inputs at the size of a class."""
+    if inputs is None:
+        return None
+    shapes = [[size if k == t.variable_dimension else n for k, n in enumerate(t.shape)] for t in inputs]
+    return tuple(NamedInput(name=t.name, shape=shape, dtype=t.dtype) for t, shape in zip(inputs, shapes, strict=True))
 
 
 def stage_refs(app: Application) -> Sequence[StageRef]:

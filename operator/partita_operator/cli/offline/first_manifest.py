@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import yaml
 
 from partita_api.meta import API_VERSION
-from partita_api.session.module import IMAGE_DTYPES, ImageLayout, Inputs, ModelSource, TensorSpec
+from partita_api.session.module import IMAGE_DTYPES, DType, ImageLayout, Inputs, ModelSource, TensorSpec, specs_of
 
 LONGEST_NAME: Final = 40
 """Characters of a module's name."""
@@ -35,6 +36,7 @@ DEFAULT_RATE: Final = 50
 _PLACE: Final = "check: the pods of profiling and replicas must have this file; s3:// and oci:// work, too"
 _IMPORT: Final = "check: the pods of profiling and replicas must be able to import it"
 _REPOSITORY: Final = "check: the pods of profiling and replicas load it from the place in the chart's `models`"
+_TOKENS: Final = (DType.INT64, DType.INT32)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -65,7 +67,7 @@ class FirstSession:
             rate=DEFAULT_RATE if self.requests_per_second is None else self.requests_per_second,
             rate_remark=_DEFAULT if self.requests_per_second is None else "",
         )
-        lines = [*self._source(), f"# Outputs: {self.outputs}.", *self._inputs(), *self._image()]
+        lines = [*self._source(), f"# Outputs: {self.outputs}.", *self._inputs(), *self._sizes(), *self._image()]
         return head + "".join(f"      {line}\n" for line in lines)
 
     def _source(self) -> list[str]:
@@ -94,6 +96,18 @@ class FirstSession:
                 f"  - {{name: {_scalar(tensor.name)}, shape: {list(tensor.shape)}, dtype: {tensor.dtype}}}"
                 for tensor in self.inputs
             ),
+        ]
+
+    def _sizes(self) -> list[str]:
+        """How to take texts of any length, if the inputs look like tokens, and the model may take other sizes."""
+        specs = specs_of(self.inputs)
+        size = specs[0].shape[0]
+        are_tokens = size > 1 and all(spec.shape == (size,) and spec.dtype in _TOKENS for spec in specs)
+        if not are_tokens or (self.model.file or "").endswith(".pt2"):
+            return []
+        return [
+            f"# To accept texts of any length up to {size}, set `variableDimension: 0` in each input, and:",
+            f"# sizes: [{{size: {ceil(size / 4)}}}, {{size: {size}}}]",
         ]
 
     def _image(self) -> list[str]:

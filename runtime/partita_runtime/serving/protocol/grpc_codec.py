@@ -19,6 +19,7 @@ from partita_runtime.serving.protocol.inference import (
     check_inputs,
     check_numbers,
     check_output,
+    check_sizes,
     check_tensor,
     model_metadata,
     output_of,
@@ -160,6 +161,7 @@ def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[
             check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
             array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
             arrays[tensor.name] = check_numbers(tensor.name, array)
+    check_sizes({tensor.name: tensor.shape for tensor in message.inputs}, interface)
     return arrays, images
 
 

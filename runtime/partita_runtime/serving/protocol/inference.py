@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
-from partita_runtime.serving.protocol.variable_size import described, dimensions, takes
+from partita_runtime.serving.protocol.variable_size import described, dimensions, takes, varying_sizes
 
 Body = bytes | memoryview
 """The body of a request."""
@@ -146,6 +146,16 @@ def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpe
             f"input {name!r} must be {spec.dtype} [{expected}] with n from 1 to {MAX_SAMPLES}, "
             f"not {datatype} {list(shape)}",
         )
+
+
+def check_sizes(shapes: Mapping[str, Sequence[int]], interface: Interface) -> None:
+    """Raise RequestError (400) unless inputs that vary together have one size; each has a shape that it takes."""
+    for specs in interface.varying_together:
+        sizes = varying_sizes([*specs.values()], [shapes[name][1:] for name in specs])
+        if len(sizes) > 1:
+            raise RequestError(
+                400, f"inputs {listed(specs)} must have the same size, not {' and '.join(map(str, sorted(sizes)))}"
+            )
 
 
 def check_numbers(name: str, array: Array) -> Array:

@@ -10,7 +10,7 @@ from partita_api.session.cel.expression import Expression
 from partita_api.session.edge import Edge
 from partita_api.session.module import DType, ImageInput, Join, Module, TensorSpec, names_of, specs_of
 from partita_api.session.size_classes import served_classes, size_classes
-from partita_runtime.serving.protocol.variable_size import SizedInput
+from partita_runtime.serving.protocol.variable_size import SizedInputs
 
 MAX_SAMPLES: Final = 64
 """Most samples in one request."""
@@ -87,10 +87,24 @@ class Interface:
         }
 
     @cached_property
-    def sized(self) -> Mapping[str, SizedInput]:
+    def sized(self) -> Mapping[str, SizedInputs]:
         """The inputs of the modules with size classes, by module."""
         sized = [module for module in self.session.modules if module.sizes is not None]
-        return {module.name: SizedInput.of(module, self._served[module.name]) for module in sized}
+        return {module.name: SizedInputs.of(module, self._served[module.name]) for module in sized}
+
+    @cached_property
+    def varying_together(self) -> tuple[Mapping[str, TensorSpec], ...]:
+        """The tensors of a request that have one size, by name, for each root module with several that vary."""
+        groups = [
+            {
+                name: self.inputs[name]
+                for name in self.input_names(root)
+                if self.inputs[name].variable_dimension is not None
+            }
+            for root in self.roots
+            if root.inputs is not None
+        ]
+        return tuple(group for group in groups if len(group) > 1)
 
     def outputs_of(self, model: str) -> tuple[SampleOutput, ...]:
         """The outputs of a model for one sample; empty if they are not known."""

@@ -28,6 +28,7 @@ from partita_runtime.serving.protocol.inference import (
     check_inputs,
     check_numbers,
     check_output,
+    check_sizes,
     check_tensor,
     digits,
     first_problem,
@@ -274,6 +275,7 @@ def _places(headers: Sequence[InputHeader], interface: Interface) -> tuple[_Tens
         if size != place.elements * place.dtype.itemsize or place.shape[0] != places[0].shape[0]:
             return None
         offset += size
+    check_sizes({place.name: place.shape for place in places}, interface)
     return tuple(places)
 
 
@@ -330,6 +332,7 @@ def _inputs(
             array = _from_json(header, spec) if size is None else _from_binary(header, spec, blob[offset:])
             arrays[header.name] = check_numbers(header.name, array)
         offset += size or 0
+    check_sizes({header.name: header.shape for header in headers}, interface)
     if offset != len(blob):
         raise RequestError(400, f"{len(blob) - offset} bytes are left over after the inputs' binary data")
     return arrays, images

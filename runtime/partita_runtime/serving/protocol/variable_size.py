@@ -7,8 +7,9 @@ from typing import Self
 
 import numpy as np
 
-from partita_api.session.module import Module, TensorSpec
-from partita_api.session.size_classes import SizeClass, served_classes, size_classes
+from partita_api.session.module import Module, TensorSpec, specs_of
+from partita_api.session.size_classes import served_classes
+from partita_api.session.sizes import class_name
 from partita_runtime.execution.executor import Array
 
 
@@ -36,12 +37,10 @@ def dimensions(spec: TensorSpec) -> list[str]:
 
 
 @dataclass(frozen=True)
-class SizedInput:
-    """The input of a module with size classes."""
+class SizedInputs:
+    """The inputs of a module with size classes. Those that vary have one size in a sample."""
 
-    spec: TensorSpec
-    dimension: int
-    """The one that varies."""
+    specs: tuple[TensorSpec, ...]
     classes: tuple[tuple[int, str], ...]
     """Sizes and names of the size classes, the smallest first."""
     served: tuple[tuple[int, str], ...]
@@ -49,39 +48,49 @@ class SizedInput:
 
     @classmethod
     def of(cls, module: Module, served: Container[str]) -> Self:
-        """The input of a module with `sizes`; the modules of a plan that are `served` have replicas."""
-        assert module.input is not None
-        assert module.input.variable_dimension is not None
-        dimension = module.input.variable_dimension
+        """The inputs of a module with `sizes`; the modules of a plan that are `served` have replicas."""
+        sizes = {class_name(module.name, each.size): each.size for each in module.sizes or ()}
+        kept = tuple((sizes[each.name], each.name) for each in served_classes(module, served))
+        return cls(specs_of(module.takes), tuple((size, name) for name, size in sizes.items()), kept)
 
-        def sizes(classes: Sequence[SizeClass]) -> tuple[tuple[int, str], ...]:
-            inputs = [(each.module.input, each.name) for each in classes]
-            return tuple((spec.shape[dimension], name) for spec, name in inputs if spec is not None)
-
-        return cls(module.input, dimension, sizes(size_classes(module)), sizes(served_classes(module, served)))
-
-    def class_of(self, sample: Array) -> str:
-        """The name of the smallest class that a sample fits into; `takes` its shape."""
+    def class_of(self, sample: Sequence[Array]) -> str:
+        """The name of the smallest class that a sample fits into; `takes` its shapes."""
         _, name = self._smallest(self.classes, sample)
         return name
 
-    def served_by(self, sample: Array) -> str:
+    def served_by(self, sample: Sequence[Array]) -> str:
         """The name of the smallest class with replicas that a sample fits into."""
         _, name = self._smallest(self.served, sample)
         return name
 
-    def padded(self, sample: Array) -> Array:
-        """The sample at the size of the class that serves it: itself, or a copy that is filled up at the end."""
+    def padded(self, sample: Sequence[Array]) -> list[Array]:
+        """The sample at the size of the class that serves it: its arrays, or copies that are filled up at the end."""
         size, _ = self._smallest(self.served, sample)
-        if sample.shape[self.dimension] == size:
-            return sample
-        shape = (*sample.shape[: self.dimension], size, *sample.shape[self.dimension + 1 :])
-        larger = np.full(shape, float(self.spec.padding or 0), sample.dtype)
-        larger[tuple(slice(given) for given in sample.shape)] = sample
-        return larger
+        return [_padded(array, spec, size) for array, spec in zip(sample, self.specs, strict=True)]
 
-    def _smallest(self, classes: Sequence[tuple[int, str]], sample: Array) -> tuple[int, str]:
-        return classes[bisect_left(classes, (sample.shape[self.dimension], ""))]
+    def _smallest(self, classes: Sequence[tuple[int, str]], sample: Sequence[Array]) -> tuple[int, str]:
+        size = max(varying_sizes(self.specs, [array.shape for array in sample]))
+        return classes[bisect_left(classes, (size, ""))]
+
+
+def varying_sizes(specs: Sequence[TensorSpec], shapes: Sequence[Sequence[int]]) -> set[int]:
+    """The sizes of a sample's inputs in the dimensions that vary: one size, if the sample is right."""
+    return {
+        shape[spec.variable_dimension]
+        for spec, shape in zip(specs, shapes, strict=True)
+        if spec.variable_dimension is not None
+    }
+
+
+def _padded(array: Array, spec: TensorSpec, size: int) -> Array:
+    dimension = spec.variable_dimension
+    if dimension is None or array.shape[dimension] == size:
+        return array
+    larger = np.full(
+        (*array.shape[:dimension], size, *array.shape[dimension + 1 :]), float(spec.padding or 0), array.dtype
+    )
+    larger[tuple(slice(given) for given in array.shape)] = array
+    return larger
 
 
 def padded_rows(rows: Sequence[Array]) -> Array:

@@ -17,7 +17,7 @@ from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
 from partita_runtime.serving.protocol.interface import EdgeCondition, Interface, answered_name, index_name, output_names
-from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes
+from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes, varying_sizes
 from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
 
 
@@ -48,17 +48,17 @@ class SampleTensors:
         module.
         """
         sized = self._interface.sized.get(sub.module)
-        return sub.module if sized is None else sized.served_by(self._sample(sub)[0])
+        return sub.module if sized is None else sized.served_by(self._sample(sub))
 
     def size_class(self, sub: SubRequest) -> str | None:
         """The size class of a model's sub-request, with replicas or without; None for a module of fixed size."""
         sized = self._interface.sized.get(sub.module)
-        return None if sized is None else sized.class_of(self._sample(sub)[0])
+        return None if sized is None else sized.class_of(self._sample(sub))
 
     def model_inputs(self, sub: SubRequest) -> Sequence[Array]:
         """The inputs of a model's sub-request, in the order of its module, at the size of the class that serves it."""
         sized = self._interface.sized.get(sub.module)
-        return self._sample(sub) if sized is None else [sized.padded(self._sample(sub)[0])]
+        return self._sample(sub) if sized is None else sized.padded(self._sample(sub))
 
     def _sample(self, sub: SubRequest) -> list[Array]:
         module = self._interface.modules[sub.module]
@@ -174,7 +174,7 @@ class SampleTensors:
         pairs = zip(chosen, specs_of(inputs), strict=True)
         return tuple([outputs[k][None] if takes(spec, outputs[k].shape) else outputs[k] for k, spec in pairs])
 
-    def _inputs_of(self, module: str, target: str, value: Rows | Mapping[str, Array]) -> tuple[Rows, ...]:
+    def _inputs_of(self, module: str, target: str, value: Rows | Mapping[str, Rows]) -> tuple[Rows, ...]:
         """What a function answered for a downstream module, or as an output of its own: samples for each input."""
         taker = self._interface.modules[target] if target in self._targets(module) else None
         inputs = None if taker is None or taker.function is not None else taker.takes
@@ -216,7 +216,22 @@ def _samples(module: str, target: str, inputs: Inputs, rows: Sequence[Rows]) -> 
                 f"{module!r} answered {wrong} for {target!r}{name}, which takes "
                 f"{NUMPY_DTYPES[spec.dtype]}[{', '.join(['n', *dimensions(spec)])}]"
             )
+    if uneven := _uneven(rows, specs_of(inputs)):
+        raise DataflowError(
+            f"{module!r} answered a sample for {target!r} with inputs of sizes {uneven}; those that vary need one size"
+        )
     return counts[0]
+
+
+def _uneven(rows: Sequence[Rows], specs: Sequence[TensorSpec]) -> str:
+    """The sizes of the first sample whose inputs that vary differ in size; empty if there is none."""
+    if sum(spec.variable_dimension is not None for spec in specs) < 2:
+        return ""
+    for sample in zip(*rows, strict=True):
+        sizes = varying_sizes(specs, [array.shape for array in sample])
+        if len(sizes) > 1:
+            return " and ".join(map(str, sorted(sizes)))
+    return ""
 
 
 def _unfit(samples: Rows, spec: TensorSpec) -> str:

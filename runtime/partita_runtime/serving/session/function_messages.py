@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 Rows = NDArray[Any] | list[NDArray[Any]]
 """Samples, or other rows: an array [n, ...], or a list of arrays that differ in shape."""
 
-FunctionAnswer = Mapping[str, Rows | Mapping[str, NDArray[Any]]]
-"""What a function has returned, by name: rows, or for a model of several inputs an array for each."""
+FunctionAnswer = Mapping[str, Rows | Mapping[str, Rows]]
+"""What a function has returned, by name: rows, or for a model of several inputs rows for each."""
 
 
 class FunctionCall(NamedTuple):
@@ -53,7 +53,7 @@ def frame(message: object) -> bytes:
 def answer_arrays(answer: Mapping[str, Any]) -> FunctionAnswer:
     """What a function has returned: arrays of numbers, or of objects of type bytes. Raises TypeError for others."""
     return {
-        name: {part: _array(f"{name}.{part}", array) for part, array in value.items()}
+        name: {part: _rows(f"{name}.{part}", rows) for part, rows in value.items()}
         if isinstance(value, Mapping)
         else _rows(name, value)
         for name, value in answer.items()

@@ -91,6 +91,44 @@ def test_an_entrypoint_with_defaults_to_check() -> None:
     assert with_image.spec.modules[0].image_channels == 3
 
 
+@pytest.mark.parametrize(
+    ("inputs", "want"),
+    [
+        pytest.param((TensorSpec(shape=(128,), dtype=DType.INT64),), True, id="tokens"),
+        pytest.param(
+            (
+                NamedInput(name="input_ids", shape=(128,), dtype=DType.INT64),
+                NamedInput(name="attention_mask", shape=(128,), dtype=DType.INT64),
+            ),
+            True,
+            id="tokens and their mask",
+        ),
+        pytest.param(
+            (
+                NamedInput(name="input_ids", shape=(128,), dtype=DType.INT64),
+                NamedInput(name="language", shape=(1,), dtype=DType.INT64),
+            ),
+            False,
+            id="a number beside the tokens",
+        ),
+        pytest.param((TensorSpec(shape=(128,)),), False, id="numbers"),
+        pytest.param((TensorSpec(shape=(1,), dtype=DType.INT64),), False, id="one number"),
+    ],
+)
+def test_tokens_may_be_of_any_number(inputs: tuple[TensorSpec, ...], want: bool) -> None:
+    """A comment says how; with what it says, the manifest is valid."""
+    named = tuple(spec for spec in inputs if isinstance(spec, NamedInput))
+    model = ModelSource(hugging_face="acme/model")
+    text = FirstSession(name="m", model=model, inputs=named or inputs[0], outputs="logits").text()
+    assert ("# sizes: [{size: 32}, {size: 128}]" in text) == want
+    document = yaml.safe_load(text.replace("# sizes:", "sizes:"))
+    if want:
+        (module,) = document["spec"]["modules"]
+        for tensor in module.get("inputs", [module.get("input")]):
+            tensor["variableDimension"] = 0
+    assert (InferenceSession.model_validate(document).spec.modules[0].sizes is not None) == want
+
+
 def test_several_inputs_have_their_names(tmp_path: Path) -> None:
     inputs = (NamedInput(name="values", shape=(4,)), NamedInput(name="shift", shape=(1,), dtype=DType.INT16))
     onnx.save_model(exported(late(), inputs, outputs=("sum",)), str(tmp_path / "late.onnx"))

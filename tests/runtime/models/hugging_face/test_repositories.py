@@ -5,13 +5,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.runtime.models.hugging_face.checkpoints import IMAGE, MODELS, TEXT, input_of, save
 from tests.runtime.models.hugging_face.hub import COMMIT, Repository, serving_hub
 
-from partita_api.session.module import DType, HuggingFaceTask, ModelSource, NamedInput, TensorSpec
+from partita_api.fields.number import SignedNumber
+from partita_api.session.module import DType, HuggingFaceTask, ModelSource, Module, NamedInput, TensorSpec
+from partita_api.session.size_classes import size_classes
+from partita_api.session.sizes import Size
 from partita_profiling.answer_check import check_answer
 from partita_runtime.models.capture import examples
 from partita_runtime.models.errors import ModelError
@@ -19,6 +23,7 @@ from partita_runtime.models.hugging_face.module import AUTO_CLASSES
 from partita_runtime.models.partitioned_model import partition
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 from partita_runtime.models.source import load_model
+from partita_runtime.serving.protocol.variable_size import SizedInputs
 
 NAME = "acme/model"
 ANSWERS = {
@@ -97,6 +102,27 @@ def test_a_text_may_come_with_its_mask(directory: Path) -> None:
         (padded_otherwise,) = cut.run(0, 3, [tokens + 9 * (1 - mask), mask])
     torch.testing.assert_close(want, found, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(found, padded_otherwise, rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_with_its_mask_has_the_same_answer_in_every_size_class(directory: Path) -> None:
+    """The classes load the model for their own sizes; the frontend pads ids and mask together."""
+    original = save(directory)
+    inputs = tuple(
+        NamedInput(name=name, shape=(16,), dtype=DType.INT64, variable_dimension=0, padding=padding)
+        for name, padding in (("input_ids", SignedNumber("3")), ("attention_mask", None))
+    )
+    source = ModelSource(hugging_face=NAME)
+    module = Module(name="m", model=source, inputs=inputs, sizes=tuple(Size(size=size) for size in (6, 8, 16)))
+    tokens = torch.tensor([5, 6, 7, 8, 9])
+    with torch.no_grad():
+        want = original(tokens[None]).logits
+    for each in size_classes(module):
+        sized = SizedInputs.of(module, {each.name})
+        padded = [torch.from_numpy(array)[None] for array in sized.padded([tokens.numpy(), np.ones(5, np.int64)])]
+        assert each.module.takes is not None
+        with torch.no_grad():
+            (found,) = partition(load_model(source), each.module.takes, 3).run(0, 3, padded)
+        torch.testing.assert_close(want, found, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_in_several_files_are_read(directory: Path) -> None:

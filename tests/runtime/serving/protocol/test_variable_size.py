@@ -5,22 +5,23 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from partita_api.session.module import ModelSource, Module, TensorSpec
+from partita_api.fields.number import SignedNumber
+from partita_api.session.module import DType, ModelSource, Module, NamedInput, TensorSpec
 from partita_api.session.sizes import Size
 from partita_runtime.execution.executor import NUMPY_DTYPES
-from partita_runtime.serving.protocol.variable_size import SizedInput, dimensions, padded_rows, takes
+from partita_runtime.serving.protocol.variable_size import SizedInputs, dimensions, padded_rows, takes
 
 LINES = TensorSpec(shape=(3, 48, 1280), variable_dimension=2)
 TEXT = TensorSpec(shape=(512,), variable_dimension=0)
 FIXED = TensorSpec(shape=(3, 48, 1280))
 
 
-def sized(*sizes: int, without: Collection[int] = (), **spec: object) -> SizedInput:
+def sized(*sizes: int, without: Collection[int] = (), **spec: object) -> SizedInputs:
     """Two rows of any width up to the last size; some size classes are without replicas."""
     given = TensorSpec.model_validate({"shape": (2, sizes[-1]), "variable_dimension": 1, **spec})
     classes = tuple(Size(size=size) for size in sizes)
     module = Module(name="read", model=ModelSource(file="read.onnx"), input=given, sizes=classes)
-    return SizedInput.of(module, {f"read-s{size}" for size in sizes if size not in without})
+    return SizedInputs.of(module, {f"read-s{size}" for size in sizes if size not in without})
 
 
 @pytest.mark.parametrize(
@@ -59,8 +60,8 @@ def test_messages_say_the_sizes_that_a_sample_may_have() -> None:
 def test_a_sample_is_of_the_smallest_class_that_it_fits_into(width: int, want: str) -> None:
     inputs = sized(4, 8, 16)
     sample = np.ones((2, width), np.float32)
-    assert inputs.class_of(sample) == want
-    assert inputs.padded(sample).shape == (2, int(want.removeprefix("read-s")))
+    assert inputs.class_of([sample]) == want
+    assert inputs.padded([sample])[0].shape == (2, int(want.removeprefix("read-s")))
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,9 @@ def test_a_sample_is_of_the_smallest_class_that_it_fits_into(width: int, want: s
 def test_a_sample_of_a_class_without_replicas_is_padded_to_the_next_larger_one(width: int, want: int) -> None:
     inputs = sized(4, 8, 16, 32, without=(4, 8))
     sample = np.ones((2, width), np.float32)
-    assert inputs.served_by(sample) == f"read-s{want}"
-    assert inputs.padded(sample).shape == (2, want)
-    assert inputs.class_of(np.ones((2, 3), np.float32)) == "read-s4"
+    assert inputs.served_by([sample]) == f"read-s{want}"
+    assert inputs.padded([sample])[0].shape == (2, want)
+    assert inputs.class_of([np.ones((2, 3), np.float32)]) == "read-s4"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,8 @@ def test_a_sample_of_a_class_without_replicas_is_padded_to_the_next_larger_one(w
 )
 def test_samples_are_filled_up_at_the_end(dtype: str, padding: str | None, want: float) -> None:
     inputs = sized(4, 8, dtype=dtype, padding=padding)
-    sample = np.arange(1, 11).reshape(2, 5).astype(NUMPY_DTYPES[inputs.spec.dtype])
-    padded = inputs.padded(sample)
+    sample = np.arange(1, 11).reshape(2, 5).astype(NUMPY_DTYPES[inputs.specs[0].dtype])
+    (padded,) = inputs.padded([sample])
     assert padded.dtype == sample.dtype
     np.testing.assert_array_equal(padded[:, :5], sample)
     np.testing.assert_array_equal(padded[:, 5:], np.full((2, 3), want))
@@ -101,7 +102,22 @@ def test_samples_are_filled_up_at_the_end(dtype: str, padding: str | None, want:
 
 def test_a_sample_of_the_size_of_its_class_is_not_copied() -> None:
     sample = np.ones((2, 8), np.float32)
-    assert sized(4, 8).padded(sample) is sample
+    assert sized(4, 8).padded([sample])[0] is sample
+
+
+def test_inputs_that_vary_are_padded_together_each_with_its_own_value() -> None:
+    ids = NamedInput(name="ids", shape=(8,), dtype=DType.INT64, variable_dimension=0, padding=SignedNumber("1"))
+    mask = NamedInput(name="mask", shape=(1, 8), dtype=DType.BOOL, variable_dimension=1)
+    language = NamedInput(name="language", shape=(2,), dtype=DType.INT16)
+    model = ModelSource(file="read.onnx")
+    sizes = (Size(size=4), Size(size=8))
+    inputs = SizedInputs.of(Module(name="read", model=model, inputs=(ids, language, mask), sizes=sizes), {"read-s4"})
+    sample = [np.full(3, 7), np.array([5, 6], np.int16), np.ones((1, 3), np.bool_)]
+    assert inputs.served_by(sample) == "read-s4"
+    ids_then, language_then, mask_then = inputs.padded(sample)
+    np.testing.assert_array_equal(ids_then, [7, 7, 7, 1])
+    np.testing.assert_array_equal(mask_then, [[True, True, True, False]])
+    assert language_then is sample[1]
 
 
 def test_rows_of_different_shapes_become_one_tensor() -> None:

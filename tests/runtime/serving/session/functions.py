@@ -76,6 +76,13 @@ def values_and_shift(request: Arrays, _upstream: Upstream, to: str = "late") -> 
     return {to: {"values": values, "shift": np.array([[1], [-1]], np.int16)}}
 
 
+def tokens(request: Arrays, _upstream: Upstream, to: str = "encode", mask_of: int | None = None) -> dict[str, Any]:
+    """A sample of a model of ids and mask for each length in the request; the mask may have another length."""
+    lengths = [int(length) for length in request["input"] if length]
+    masks = [np.ones(length if mask_of is None else mask_of, np.int64) for length in lengths]
+    return {to: {"ids": [np.arange(length) + length for length in lengths], "mask": masks}}
+
+
 def echo(request: Arrays, _upstream: Upstream, of: str = "input") -> dict[str, Any]:
     """A sink: the request's texts, and a sentence for them."""
     texts = request[of].tolist()
