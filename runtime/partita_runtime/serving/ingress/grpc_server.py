@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MAX_CREDENTIALS, UnauthenticatedError
-from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_routes import Operation
 from partita_runtime.serving.ingress.http_service import answer_to, logged_answer, too_slow
@@ -21,8 +20,8 @@ from partita_runtime.serving.ingress.information import configuration, repositor
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
-from partita_runtime.serving.ingress.request_accounting import executor_for, not_here
-from partita_runtime.serving.ingress.versions.choice import by_header
+from partita_runtime.serving.ingress.request_accounting import executor_for
+from partita_runtime.serving.ingress.versions.grpc_forwarding import GrpcForwarder
 from partita_runtime.serving.protocol import oip
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message, parse_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
@@ -92,6 +91,7 @@ class _Methods:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._versions = GrpcForwarder(session)
 
     async def ServerLive(self, _request: Any, _context: Any) -> Any:  # noqa: N802
         return MESSAGES["ServerLiveResponse"](live=True)
@@ -99,8 +99,11 @@ class _Methods:
     async def ServerReady(self, _request: Any, _context: Any) -> Any:  # noqa: N802
         return MESSAGES["ServerReadyResponse"](ready=self._session.ready)
 
-    async def ModelReady(self, request: Any, _context: Any) -> Any:  # noqa: N802
+    async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
         try:
+            other = await self._versions.inform(Operation.MODEL_READY, request.name, request.version, context)
+            if other is not None:
+                return other
             self._executor(request.name, request.version)
         except RequestError:
             return MESSAGES["ModelReadyResponse"](ready=False)
@@ -109,14 +112,23 @@ class _Methods:
     async def ServerMetadata(self, _request: Any, _context: Any) -> Any:  # noqa: N802
         return MESSAGES["ServerMetadataResponse"](**server_metadata())
 
-    async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+        other = await self._versions.inform(Operation.MODEL, request.name, request.version, context)
+        if other is not None:
+            return other
         return metadata_message(self._executor(request.name, request.version).interface)
 
-    async def ModelConfig(self, request: Any, _context: Any) -> Any:  # noqa: N802
+    async def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        other = await self._versions.inform(Operation.CONFIGURATION, request.name, request.version, context)
+        if other is not None:
+            return other
         config = configuration(self._session, request.name or None, request.version or None)
         return MESSAGES["ModelConfigResponse"](config=config)
 
-    async def ModelStatistics(self, request: Any, _context: Any) -> Any:  # noqa: N802
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        other = await self._versions.inform(Operation.STATISTICS, request.name, request.version, context)
+        if other is not None:
+            return other
         measured = statistics(self._session, request.name or None, request.version or None)
         return MESSAGES["ModelStatisticsResponse"](**measured)
 
@@ -126,10 +138,11 @@ class _Methods:
     async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
         arrived = now_micros()
         message = await self._read(context)
+        other = await self._versions.infer(message, context)
+        if other is not None:
+            return other
         executor = self._executor(message.model_name, message.model_version)
         metadata, remaining = _text_metadata(context), context.time_remaining()
-        if self._session.versions:
-            _refuse_versions(self._session.versions, metadata)
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
         requested = decode_request(message, executor.interface).within(patience)
         logged = self._session.request_log.sampled(V2)
@@ -189,13 +202,6 @@ class _Methods:
 
     def _executor(self, model: str, version: str) -> EpochExecutor:
         return executor_for(self._session, model, version or None)
-
-
-def _refuse_versions(routes: Sequence[VersionRoute], metadata: Mapping[str, str]) -> None:
-    """Raise RequestError (501) for a call whose metadata choose another version."""
-    chosen = by_header(routes, metadata)
-    if chosen is not None:
-        raise RequestError(501, not_here(chosen.route))
 
 
 class _GrpcInference(PendingRequest):

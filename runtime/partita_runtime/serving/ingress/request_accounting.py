@@ -35,18 +35,13 @@ def executor_for(session: Session, model: str | None = None, version: str | None
     return executor
 
 
-def not_here(route: VersionRoute) -> str:
-    """Why a request for another version is not answered here."""
-    return f"{route.label} is asked by HTTP; or send requests to that session itself"
-
-
 def _check_version(routes: Sequence[VersionRoute], version: str) -> None:
     """Raise RequestError unless the version is this session itself: 501 for another one, 404 for an unknown one."""
     if version == MODEL_VERSION:
         return
     for route in routes:
         if route.name == version:
-            raise RequestError(501, not_here(route))
+            raise RequestError(501, f"{route.label} is not answered here; send requests to that session itself")
     known = listed([MODEL_VERSION, *(route.name for route in routes)])
     raise RequestError(404, f"there is no version {version!r}; the versions are {known}")
 

@@ -30,7 +30,7 @@ from partita_runtime.serving.protocol.inference import (
 )
 from partita_runtime.serving.protocol.interface import Interface
 
-_CONTENTS: Final[Mapping[DType, str]] = {
+TYPED_CONTENTS: Final[Mapping[DType, str]] = {
     DType.FP32: "fp32_contents",
     DType.FP64: "fp64_contents",
     DType.INT64: "int64_contents",
@@ -99,14 +99,14 @@ def decode_request(message: Any, interface: Interface) -> InferRequest:
     for output in message.outputs:
         check_output(output.name, interface, output.parameters)
     inputs, images = _inputs(message, interface)
-    whole_number("priority", _parameter("priority", message.parameters))
+    whole_number("priority", parameter("priority", message.parameters))
     return InferRequest(
         id=message.id or None,
         samples=samples_of(inputs, images),
         inputs=inputs,
         outputs={output.name: True for output in message.outputs} or None,
         binary=True,
-        timeout_micros=whole_number("timeout", _parameter("timeout", message.parameters)) or None,
+        timeout_micros=whole_number("timeout", parameter("timeout", message.parameters)) or None,
         images=images,
     )
 
@@ -131,7 +131,7 @@ def metadata_message(interface: Interface) -> Any:
     return MESSAGES["ModelMetadataResponse"](**model_metadata(interface))
 
 
-def _parameter(name: str, parameters: Any) -> Any:
+def parameter(name: str, parameters: Any) -> Any:
     """The parameter of this name; None if it is not set."""
     kind = parameters[name].WhichOneof("parameter_choice") if name in parameters else None
     return None if kind is None else getattr(parameters[name], kind)
@@ -186,7 +186,7 @@ def _from_raw(tensor: Any, spec: TensorSpec, raw: bytes) -> Array:
 
 
 def _from_contents(tensor: Any, spec: TensorSpec) -> Array:
-    kind = _CONTENTS.get(spec.dtype)
+    kind = TYPED_CONTENTS.get(spec.dtype)
     if kind is None:
         raise RequestError(400, f"input {tensor.name!r}: {spec.dtype} has no typed contents; send raw_input_contents")
     elements = getattr(tensor.contents, kind)

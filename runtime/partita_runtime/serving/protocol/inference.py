@@ -200,6 +200,11 @@ def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
     return tuple(elements)
 
 
+def joined_bytes(elements: Iterable[bytes]) -> bytes:
+    """The elements of a BYTES tensor as binary data, as `split_bytes` takes them."""
+    return b"".join([part for data in elements for part in (len(data).to_bytes(_BYTES_LENGTH, "little"), data)])
+
+
 def bytes_tensor(elements: Sequence[bytes], shape: Sequence[int]) -> Array:
     """The tensor of an input of type BYTES, as an array of objects."""
     array = np.empty(len(elements), _OBJECT)
@@ -229,8 +234,7 @@ class Output(NamedTuple):
         """Its elements as binary data."""
         if self.datatype != DType.BYTES:
             return self.array.data
-        elements = self.array.reshape(-1).tolist()
-        return b"".join([part for data in elements for part in (len(data).to_bytes(_BYTES_LENGTH, "little"), data)])
+        return joined_bytes(self.array.reshape(-1).tolist())
 
 
 def output_of(name: str, tensors: Mapping[str, Array]) -> Output:

@@ -40,10 +40,10 @@ def choice(
         return ChosenVersion(named, True) if named is not None and operation in BY_PATH else None
     if operation not in INFERENCE:
         return None
-    return by_header(routes, headers) or _by_share(routes, drawn)
+    return _by_header(routes, headers) or _by_share(routes, drawn)
 
 
-def by_header(routes: Sequence[VersionRoute], headers: Mapping[str, str]) -> ChosenVersion | None:
+def _by_header(routes: Sequence[VersionRoute], headers: Mapping[str, str]) -> ChosenVersion | None:
     """The version that a header of the request chooses."""
     for route in routes:
         if route.header is not None and headers.get(route.header.name.lower()) == route.header.value:

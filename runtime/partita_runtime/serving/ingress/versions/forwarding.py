@@ -20,7 +20,8 @@ from partita_runtime.serving.transport.bounded_http import HttpReply, TooLongErr
 
 logger = logging.getLogger(__name__)
 
-_EVENT: Final = "ce-"
+EVENT_PREFIX: Final = "ce-"
+"""Of headers with the attributes of a CloudEvent."""
 _SENT: Final = frozenset({"content-type", HEADER_LENGTH, "traceparent", "tracestate"})
 """Headers that are sent on, besides credentials and the attributes of a CloudEvent."""
 _RETURNED: Final = frozenset({"content-type", HEADER_LENGTH, "retry-after", "www-authenticate"})
@@ -114,7 +115,7 @@ class VersionForwarder:
 
 def _sent(head: HttpHead) -> Iterator[tuple[str, str]]:
     for name, value in head.headers.items():
-        if name in _SENT or name.startswith(_EVENT):
+        if name in _SENT or name.startswith(EVENT_PREFIX):
             yield name, value
     for value in head.credentials:
         yield CREDENTIALS, value
@@ -130,7 +131,7 @@ def _renamed(reply: HttpReply, operation: Operation, route: VersionRoute, model:
     headers = {
         name: value
         for name, value in reply.headers.items()
-        if value.isascii() and (name in _RETURNED or name.startswith(_EVENT))
+        if value.isascii() and (name in _RETURNED or name.startswith(EVENT_PREFIX))
     }
     headers[ANSWERED_BY] = route.name
     pattern = _BEGINNINGS.get(operation, "")

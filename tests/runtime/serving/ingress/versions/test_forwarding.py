@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import grpc
 import httpx
 import pytest
 from tests.runtime.serving.in_process.stand import SAMPLE, WAYS, Stand, stand
@@ -17,8 +16,6 @@ from tests.security.clients.hostile_server import complete, server, silence
 
 from partita_api.session.versions import VersionHeader
 from partita_runtime.serving.deploy.version_routes import FORWARDED, VersionRoute
-from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
-from partita_runtime.serving.protocol.grpc_messages import MESSAGES, SERVICE
 from partita_runtime.serving.protocol.inference_client import decode_answer
 
 MAIN = application("traffic").model("only")
@@ -261,35 +258,6 @@ async def test_requests_are_counted_by_version_and_result(main: Stand) -> None:
     if "partita_requests" in text:  # not on the frontend's own port
         labels = 'result="answered",session="default/traffic",version="2"'
         assert f"partita_version_requests_total{{{labels}}} 1.0" in text
-
-
-@pytest.mark.parametrize(
-    ("fields", "metadata", "want"),
-    [
-        pytest.param({"model_version": "2"}, (), "UNIMPLEMENTED", id="by its name"),
-        pytest.param({}, (("x-variant", "b"),), "UNIMPLEMENTED", id="by a header"),
-        pytest.param({"model_version": "9"}, (), "NOT_FOUND", id="unknown"),
-        pytest.param({"model_version": "1"}, (), "OK", id="the session itself"),
-        pytest.param({}, (), "OK", id="none"),
-    ],
-)
-async def test_grpc_refuses_other_versions(
-    fields: dict[str, str], metadata: tuple[tuple[str, str], ...], want: str
-) -> None:
-    """Silently answered by this session, they would spoil a comparison."""
-    async with stand(MAIN) as running:
-        route(running, version(UNREACHABLE, share=1.0))
-        endpoint = grpc_endpoint(running.session, "127.0.0.1")
-        await endpoint.move_to(0)
-        await running.until(lambda: running.session.addresses.grpc, "gRPC is listened for")
-        message = MESSAGES["ModelInferRequest"](model_name="traffic", raw_input_contents=[SAMPLE.tobytes()], **fields)
-        message.inputs.add(name="input", datatype="FP32", shape=[1, 2, 2])
-        async with grpc.aio.insecure_channel(str(running.session.addresses.grpc)) as channel:
-            call = channel.unary_unary(f"/{SERVICE}/ModelInfer")(message.SerializeToString(), metadata=metadata)
-            assert (await call.code()).name == want
-            if want == "UNIMPLEMENTED":
-                assert "session traffic-v2" in (await call.details() or "")
-        await endpoint.close()
 
 
 async def test_a_forwarded_request_stays(main: Stand) -> None:
