@@ -22,7 +22,8 @@ from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.endpoints import Endpoint
-from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool, FunctionRefusalError
+from partita_runtime.serving.session.function_processes import FunctionError, FunctionRefusalError
+from partita_runtime.serving.session.functions import FunctionInput, FunctionPool
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
@@ -380,6 +381,8 @@ class EpochExecutor:
             self._sampled.ended(sub.sub_id, now, failed=True)
         if sub.module in self._endpoints:
             self._endpoints[sub.module].cancel(sub.sub_id)
+        elif self.interface.modules[sub.module].function is not None:
+            self._functions.cancel(sub.sub_id)
         else:
             self.dispatcher.cancel(sub.sub_id, now)
 

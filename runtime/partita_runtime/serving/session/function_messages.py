@@ -41,6 +41,20 @@ class CallOutcome(NamedTuple):
     """Whether the function refuses what the client has sent."""
 
 
+class LoadedFunction(NamedTuple):
+    """What a process says of a function at its start."""
+
+    problem: str = ""
+    """Why it cannot be loaded; empty if it can."""
+    is_asynchronous: bool = False
+    """Whether it is a coroutine function."""
+
+
+HUNG_SECONDS: Final = 20.0
+"""A call that takes longer fails."""
+IN_ORDER: Final = "in-order"
+CONCURRENT: Final = "concurrent"
+"""How a process runs its calls."""
 LENGTH: Final = struct.Struct("<Q")
 
 

@@ -2,35 +2,24 @@
 
 import asyncio
 import logging
-import os
-import pickle
-import socket
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol
 
 from partita_api.session.module import FunctionSource
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, Rows, frame
+from partita_runtime.serving.session.function_messages import HUNG_SECONDS, CallOutcome, FunctionCall, Rows
+from partita_runtime.serving.session.function_processes import FunctionError, FunctionProcess, FunctionRefusalError
 
 logger = logging.getLogger(__name__)
 
-HUNG_SECONDS: Final = 20.0
-"""A call that takes longer fails, and its process is replaced."""
 MOST_CALLS: Final = 8
 """Most calls that a process gets at once: it does not wait for a busy event loop between them."""
-_START_SECONDS: Final = 60.0
+MOST_CONCURRENT: Final = 256
+"""Most calls of asynchronous functions that run at the same time; others wait."""
+_GRACE_SECONDS: Final = 5.0
+"""How much longer than HUNG_SECONDS an event loop may need to end a call that hangs."""
 _START_AGAIN_SECONDS: Final = 1.0
-
-
-class FunctionError(Exception):
-    """A function cannot be loaded, raised an exception, ended its process or hangs; the message says which."""
-
-
-class FunctionRefusalError(FunctionError):
-    """A function refuses the request because of what the client has sent; the message is for the client."""
 
 
 class FunctionInput(NamedTuple):
@@ -75,6 +64,10 @@ class FunctionPool:
         self._caller = caller
         self._waiting: deque[_QueuedCall] = deque()
         self._slots: list[_Slot] = []
+        self._asynchronous: frozenset[str] = frozenset()
+        """Entrypoints of functions with `async def`."""
+        self._event_loop: _EventLoopSlot | None = None
+        """Runs them, if there are any."""
         self._feeding = False
 
     async def prepare(self) -> None:
@@ -82,32 +75,68 @@ class FunctionPool:
         self.close()
         self._slots = [_Slot(self) for _ in range(self._size)]
         try:
-            await asyncio.gather(*(slot.started for slot in self._slots))
+            found = await asyncio.gather(*(slot.started for slot in self._slots))
+            self._asynchronous = frozenset().union(*found)
+            if self._asynchronous:
+                self._event_loop = _EventLoopSlot(self, tuple(sorted(self._asynchronous)))
+                await self._event_loop.started
         except FunctionError:
             self.close()
             raise
 
     def call(self, sub_id: int, function: FunctionSource) -> None:
         """Call the function once a process is free; the caller receives the result."""
-        self._waiting.append(_QueuedCall(sub_id, function))
-        self._wake()
+        call = _QueuedCall(sub_id, function)
+        if self._event_loop is not None and function.entrypoint in self._asynchronous:
+            self._event_loop.call(call)
+        else:
+            self._waiting.append(call)
+            self._wake()
+
+    def cancel(self, sub_id: int) -> None:
+        """The result is not needed any more: a call of an asynchronous function is cancelled."""
+        if self._event_loop is not None:
+            self._event_loop.cancel(sub_id)
 
     def tick(self) -> None:
         """To be called a few times a second: skips queued calls that are not needed any more."""
+        if self._event_loop is not None:
+            self._event_loop.tick()
         waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
-            if self._caller.is_unneeded(call.sub_id):
-                self._caller.skipped(call.sub_id)
-            else:
-                self._waiting.append(call)
+        self._waiting.extend(self.skip_unneeded(waiting))
 
     def close(self) -> None:
         """End the processes at once."""
         for slot in self._slots:
             slot.close()
         self._slots.clear()
+        if self._event_loop is not None:
+            self._event_loop.close()
+            self._event_loop = None
 
     # Called by the slots.
+
+    def input_of(self, call: _QueuedCall) -> FunctionCall | None:
+        """A call with its input. None if it does not run: it is not needed any more, or has no input."""
+        if self._caller.is_unneeded(call.sub_id):
+            self._caller.skipped(call.sub_id)
+            return None
+        try:
+            given = self._caller.function_input(call.sub_id)
+        except FunctionError as error:
+            self._caller.function_failed(call.sub_id, error)
+            return None
+        return FunctionCall(call.function.entrypoint, call.function.kwargs, *given)
+
+    def skip_unneeded(self, waiting: deque[_QueuedCall]) -> deque[_QueuedCall]:
+        """The waiting calls that are still needed; the others are skipped."""
+        needed: deque[_QueuedCall] = deque()
+        for call in waiting:
+            if self._caller.is_unneeded(call.sub_id):
+                self._caller.skipped(call.sub_id)
+            else:
+                needed.append(call)
+        return needed
 
     @property
     def entrypoints(self) -> tuple[str, ...]:
@@ -152,17 +181,13 @@ class FunctionPool:
             if group:
                 slot.run(group)
 
-    def _next(self, most: int) -> list[tuple[_QueuedCall, FunctionInput]]:
-        group: list[tuple[_QueuedCall, FunctionInput]] = []
+    def _next(self, most: int) -> list[tuple[_QueuedCall, FunctionCall]]:
+        group: list[tuple[_QueuedCall, FunctionCall]] = []
         while self._waiting and len(group) < most:
             call = self._waiting.popleft()
-            if self._caller.is_unneeded(call.sub_id):
-                self._caller.skipped(call.sub_id)
-                continue
-            try:
-                group.append((call, self._caller.function_input(call.sub_id)))
-            except FunctionError as error:
-                self._caller.function_failed(call.sub_id, error)
+            given = self.input_of(call)
+            if given is not None:
+                group.append((call, given))
         return group
 
 
@@ -171,12 +196,12 @@ class _Slot:
 
     def __init__(self, pool: FunctionPool) -> None:
         self._pool = pool
-        self._process: _Process | None = None
+        self._process: FunctionProcess | None = None
         self._running: deque[_QueuedCall] = deque()
         """Calls that the process has not answered; it runs the first of them."""
         self._hangs: asyncio.TimerHandle | None = None
-        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the first process has started; failed if it could not."""
+        self.started: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
+        """The asynchronous functions, once the first process has started; failed if it could not."""
         self._serving = asyncio.create_task(self._serve())
 
     @property
@@ -184,12 +209,11 @@ class _Slot:
         """Whether it can take calls."""
         return self._process is not None and not self._running
 
-    def run(self, group: Sequence[tuple[_QueuedCall, FunctionInput]]) -> None:
+    def run(self, group: Sequence[tuple[_QueuedCall, FunctionCall]]) -> None:
         """Give these calls to the process, which must be idle."""
         assert self._process is not None
         self._running.extend(call for call, _ in group)
-        calls = [FunctionCall(call.function.entrypoint, call.function.kwargs, *given) for call, given in group]
-        self._process.send(calls)
+        self._process.send([given for _, given in group])
         self._watch()
 
     def close(self) -> None:
@@ -200,7 +224,7 @@ class _Slot:
     async def _serve(self) -> None:
         while True:
             try:
-                self._process = process = await _Process.start(self._pool.entrypoints)
+                self._process = process = await FunctionProcess.start(self._pool.entrypoints)
             except FunctionError as error:
                 if not self.started.done():
                     self.started.set_exception(error)
@@ -209,7 +233,7 @@ class _Slot:
                 await asyncio.sleep(_START_AGAIN_SECONDS)
                 continue
             if not self.started.done():
-                self.started.set_result(None)
+                self.started.set_result(process.asynchronous)
             self._pool.freed()
             try:
                 while True:
@@ -224,7 +248,7 @@ class _Slot:
             self._pool.freed()  # the process gets new calls while its answer is handled
         asyncio.get_running_loop().call_soon(self._pool.answered, call, outcome)
 
-    def _lost(self, process: "_Process") -> None:
+    def _lost(self, process: "FunctionProcess") -> None:
         """The process has ended: the call that it ran fails, the others are queued again."""
         logger.warning("a function process has ended and is replaced")
         self._end()
@@ -247,74 +271,88 @@ class _Slot:
         self._watch()
 
 
-class _Process:
-    """A process that has loaded the functions (`function_process`), and the socket to it."""
+class _EventLoopSlot:
+    """Keeps one process running that runs many calls of asynchronous functions at the same time."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._process = process
-        self._reader = reader
-        self._writer = writer
-        self.end = "its process ended before it answered"
-        """Why calls fail if the process ends."""
+    def __init__(self, pool: FunctionPool, entrypoints: tuple[str, ...]) -> None:
+        self._pool = pool
+        self._entrypoints = entrypoints
+        self._process: FunctionProcess | None = None
+        self._waiting: deque[_QueuedCall] = deque()
+        self._running: dict[int, tuple[_QueuedCall, float]] = {}
+        """By sub-request, in the order in which they began, with the time by which the process must have ended them."""
+        self._now = asyncio.get_running_loop().time
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the first process has started; failed if it could not."""
+        self._serving = asyncio.create_task(self._serve())
 
-    @classmethod
-    async def start(cls, entrypoints: Sequence[str]) -> Self:
-        """Start a process. Raises FunctionError, with no process left, if a function cannot be loaded there."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            reader, writer = await asyncio.open_unix_connection(sock=ours)
-            process = _spawned(theirs, entrypoints)
-        started = cls(process, reader, writer)
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                await started._check(entrypoints)
-        except TimeoutError:
-            started.kill()
-            raise FunctionError(f"{', '.join(entrypoints)}: not loaded within {_START_SECONDS:.0f} s") from None
-        except BaseException:
-            started.kill()
-            raise
-        return started
+    def call(self, call: _QueuedCall) -> None:
+        """Run a call as soon as there is a place."""
+        self._waiting.append(call)
+        # Not at once: within `EpochExecutor.begin`, no call may fail.
+        asyncio.get_running_loop().call_soon(self._fill)
 
-    async def _check(self, entrypoints: Sequence[str]) -> None:
-        try:
-            problems: list[str] = await self.receive()
-        except EOFError:
-            raise FunctionError(f"{', '.join(entrypoints)}: the process ended while it loaded the functions") from None
-        for entrypoint, problem in zip(entrypoints, problems, strict=True):
-            if problem:
-                raise FunctionError(f"{entrypoint}: {problem}")
+    def cancel(self, sub_id: int) -> None:
+        """Cancel a call, if it runs; a waiting one is skipped."""
+        if self._running.pop(sub_id, None) is not None:
+            if self._process is not None:
+                self._process.send([(sub_id, None)])
+            asyncio.get_running_loop().call_soon(self._fill)
 
-    def send(self, message: object) -> None:
-        """Send a message. Does nothing if the process has ended; `receive` raises then."""
-        self._writer.write(frame(message))
+    def tick(self) -> None:
+        """Skip waiting calls that are not needed any more, and end a process that does not answer."""
+        waiting, self._waiting = self._waiting, deque()
+        self._waiting.extend(self._pool.skip_unneeded(waiting))
+        oldest = next(iter(self._running.values()), None)
+        if oldest is not None and self._process is not None and oldest[1] < self._now():
+            self._process.give_up()
 
-    async def receive(self) -> Any:
-        """The next message. Raises EOFError if the process has ended."""
-        try:
-            (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-            return pickle.loads(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError):
-            raise EOFError from None
+    def close(self) -> None:
+        """End the process."""
+        self._serving.cancel()
+        self._end()
 
-    def give_up(self) -> None:
-        """End the process because it does not answer."""
-        self.end = f"it did not answer within {HUNG_SECONDS:.0f} s"
-        self._process.kill()
+    async def _serve(self) -> None:
+        while True:
+            try:
+                self._process = process = await FunctionProcess.start(self._entrypoints, is_concurrent=True)
+            except FunctionError as error:
+                if not self.started.done():
+                    self.started.set_exception(error)
+                    return
+                logger.warning("%s", error)
+                await asyncio.sleep(_START_AGAIN_SECONDS)
+                continue
+            if not self.started.done():
+                self.started.set_result(None)
+            self._fill()
+            try:
+                while True:
+                    sub_id, outcome = await process.receive()
+                    if sub_id in self._running:
+                        call, _ = self._running.pop(sub_id)
+                        self._pool.answered(call, outcome)
+                    self._fill()
+            except EOFError:
+                self._lost(process)
 
-    def kill(self) -> None:
-        """End the process if it runs."""
-        self._writer.close()
-        self._process.kill()
-        self._process.wait()
+    def _fill(self) -> None:
+        while self._process is not None and self._waiting and len(self._running) < MOST_CONCURRENT:
+            call = self._waiting.popleft()
+            given = self._pool.input_of(call)
+            if given is not None:
+                self._running[call.sub_id] = call, self._now() + HUNG_SECONDS + _GRACE_SECONDS
+                self._process.send([(call.sub_id, given)])
 
+    def _lost(self, process: FunctionProcess) -> None:
+        """The process has ended: all calls that it ran fail."""
+        logger.warning("the process of asynchronous functions has ended and is replaced")
+        self._end()
+        running, self._running = self._running, {}
+        for call, _ in running.values():
+            self._pool.failed(call, process.end)
 
-def _spawned(theirs: socket.socket, entrypoints: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "partita_runtime.serving.session.function_process", str(theirs.fileno()), *entrypoints],
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        pass_fds=[theirs.fileno()],
-    )
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None

@@ -1,5 +1,6 @@
 """CPU functions of the sessions under test, one for each behaviour."""
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -122,9 +123,36 @@ def numbered(request: Arrays, _upstream: Upstream, directory: str) -> dict[str, 
         began.write(f"{number}\n")
     while (Path(directory) / "hold").exists():
         time.sleep(0.005)
-    order = Path(directory) / str(number)
-    if order.exists():
-        if order.read_text() == "crash":
-            os._exit(3)
-        raise RuntimeError(order.read_text())
+    _obey(Path(directory) / str(number))
+    return {"number": np.array(number)}
+
+
+def _obey(order: Path) -> None:
+    if not order.exists():
+        return
+    if order.read_text() == "crash":
+        os._exit(3)
+    if order.read_text() == "refuse":
+        raise RequestRefusedError("not this one")
+    raise RuntimeError(order.read_text())
+
+
+async def awaited(request: Arrays, _upstream: Upstream, directory: str) -> dict[str, np.ndarray]:
+    """As `numbered`, on an event loop: waits for the file `hold`, and records whether it was cancelled.
+
+    With the file `block` it holds the event loop, too.
+    """
+    number = int(request["input"].flat[0])
+    with (Path(directory) / "began").open("a") as began:
+        began.write(f"{number}\n")
+    try:
+        while (Path(directory) / "hold").exists():
+            if (Path(directory) / "block").exists():
+                time.sleep(0.005)  # noqa: ASYNC251
+            else:
+                await asyncio.sleep(0.005)
+    except asyncio.CancelledError:
+        (Path(directory) / f"cancelled-{number}").touch()
+        raise
+    _obey(Path(directory) / str(number))
     return {"number": np.array(number)}

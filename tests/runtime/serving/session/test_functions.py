@@ -13,16 +13,17 @@ from tests.runtime.serving.plans import FUNCTIONS, application
 
 from partita_api.session.module import FunctionSource
 from partita_runtime.serving.session import functions
-from partita_runtime.serving.session.functions import MOST_CALLS, FunctionError, FunctionInput, FunctionPool
+from partita_runtime.serving.session.function_processes import FunctionError
+from partita_runtime.serving.session.functions import MOST_CALLS, FunctionInput, FunctionPool
 from partita_runtime.serving.telemetry.signals import Outcome
 
 
 class Calls:
     """Numbered calls and their results."""
 
-    def __init__(self, directory: Path, processes: int = 1) -> None:
+    def __init__(self, directory: Path, processes: int = 1, function: str = "numbered") -> None:
         self.directory = directory
-        self.function = FunctionSource(entrypoint=f"{FUNCTIONS}:numbered", kwargs={"directory": str(directory)})
+        self.function = FunctionSource(entrypoint=f"{FUNCTIONS}:{function}", kwargs={"directory": str(directory)})
         self.pool = FunctionPool([self.function], processes, self)
         self.vain: set[int] = set()
         self.given: list[int] = []
