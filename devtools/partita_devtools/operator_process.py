@@ -108,7 +108,7 @@ def _launch(
             "KUBECONFIG": str(environment.kubeconfig),
             "PARTITA_OPERATOR__RAY__ADDRESS": ray.dashboard_url,
             "PARTITA_OPERATOR__RAY__TOKEN": ray.auth_token,
-            "PARTITA_OPERATOR__RAY__SERVE_URL": f"http://127.0.0.1:{ray.serve_http_port}",
+            "PARTITA_OPERATOR__RAY__SERVE_URL": ray.serve_url,
             "PARTITA_OPERATOR__RAY__SERVE_HTTP_PORT": str(ray.serve_http_port),
             "PARTITA_OPERATOR__HEALTH__PORT": str(health_port),
             "PARTITA_OPERATOR__METRICS__PORT": str(metrics_port),

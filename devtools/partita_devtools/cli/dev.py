@@ -180,7 +180,7 @@ def print_status(state_dir: Path, output: OutputFormat, *, start: str) -> None:
     facts: dict[str, str | bool] = {
         "kubeconfig": str(environment.kubeconfig),
         "ray_dashboard": environment.ray.dashboard_url,
-        "serve_url": f"http://127.0.0.1:{environment.ray.serve_http_port}",
+        "serve_url": environment.ray.serve_url,
         "operator_running": with_operator,
     }
     components = [{"name": c.name, "healthy": c.healthy, "detail": c.detail} for c in found.components]

@@ -62,7 +62,7 @@ async def _demonstrate(
     await apply_definitions(client, environment.kubeconfig)
     report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
     await apply_manifests(client, example.pools, [example.session])
-    watch = SessionWatch(client, example.session, example.pools, report)
+    watch = SessionWatch(client, example.session, example.pools, report, environment.ray.serve_url)
     advice = _advice(example, environment)
     try:
         found = await watch.until_serving(config.ready_timeout_s, advice)

@@ -99,6 +99,11 @@ class RayCluster:
         return self._state().ports.serve_http
 
     @property
+    def serve_url(self) -> str:
+        """Where Serve's proxy is on this machine."""
+        return f"http://127.0.0.1:{self.serve_http_port}"
+
+    @property
     def client_environment(self) -> dict[str, str]:
         """Environment variables with which a Ray driver or the `ray` command reaches this cluster."""
         state = self._state()

@@ -31,6 +31,8 @@ class SessionWatch:
     session: InferenceSession
     pools: tuple[GPUPool, ...]
     report: Report
+    serve_url: str = ""
+    """How the session's URL begins. Until the operator looks, the status has the URL of an environment before."""
     started: float = field(default_factory=time.monotonic)
     timeline: list[ConditionChange] = field(default_factory=list)
     _seen: dict[tuple[str, str], Condition] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class SessionWatch:
         out more.
         """
         progress, next_report_s = ServingProgress(timeout_s), _REPORT_EVERY_S
-        while not (found := await self.look()).serves:
+        while not self._serves(found := await self.look()):
             line = progress.line(found, self.elapsed())
             if self.elapsed() >= next_report_s:
                 next_report_s = self.elapsed() + _REPORT_EVERY_S
@@ -74,6 +76,9 @@ class SessionWatch:
                 )
             await asyncio.sleep(_LOOK_EVERY_S)
         return found
+
+    def _serves(self, found: SessionSnapshot) -> bool:
+        return found.serves and str(found.session.status.url).startswith(self.serve_url)
 
 
 def _repeats_another(change: ConditionChange, news: Sequence[ConditionChange]) -> bool:

@@ -163,6 +163,21 @@ async def test_watch_ends_when_the_session_serves(watch: SessionWatch, operator:
     ]
 
 
+async def test_the_url_of_an_environment_before_does_not_end_the_watch(watch: SessionWatch, operator: Operator) -> None:
+    """The API server's data outlive Ray: until the operator has looked, the status is that of the former one."""
+    watch.serve_url = "http://127.0.0.1:2/"
+    serves = (condition("Ready", "True"), condition("RolledOut", "True"))
+    plan = {"name": await operator.makes_plan(), "costPerHour": "3.31", "throughput": "286"}
+    await operator.concludes(*serves, url="http://127.0.0.1:1/x", currentPlan=plan)
+
+    with pytest.raises(DevError, match="does not serve after 0 s"):
+        await watch.until_serving(0.0, ADVICE)
+
+    await operator.concludes(*serves, url="http://127.0.0.1:2/x", currentPlan=plan)
+    found = await watch.until_serving(PATIENCE_SECONDS, ADVICE)
+    assert found.session.status.url == "http://127.0.0.1:2/x"
+
+
 async def test_stuck_session_ends_the_watch_with_what_to_change(watch: SessionWatch, operator: Operator) -> None:
     await operator.concludes(condition("Stalled", "True", "SLOTooTight", "The smallest SLO is 300 ms."))
 

@@ -120,7 +120,8 @@ async def _until_serving(
     name, namespace = session.metadata.name, str(session.metadata.namespace)
     more = local_command("describe", state_dir, f"isess/{name}", "-n", namespace)
     advice = f"More: {more}\nThe operator's log: {operator_log(environment.state_dir)}"
-    found = await SessionWatch(client, session, (), report).until_serving(timeout_s, advice)
+    watch = SessionWatch(client, session, (), report, environment.ray.serve_url)
+    found = await watch.until_serving(timeout_s, advice)
     report(f"isess/{name} serves at {found.session.status.url}")
     return found.session.status.url
 
