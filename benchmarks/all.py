@@ -41,6 +41,7 @@ ARGUMENTS = {
     "node_time": Arguments(quick=("--quick",)),
     "ocr": Arguments(quick=("--quick",)),
     "operator_scale": Arguments(quick=("--quick",)),
+    "padded_classes": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
     "prepartition": Arguments(quick=("--seeds", "3")),
