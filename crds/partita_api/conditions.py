@@ -16,6 +16,7 @@
 | Exposed     | clients reach the session at addresses that stay        | session reconciler  |
 | ClientsAuthenticated | only clients with valid credentials are answered | session reconciler |
 | VersionsReady | all versions of the session get their requests     | session reconciler  |
+| QualityMet  | the plan's answers to samples are as expected           | session reconciler  |
 """
 
 from collections.abc import Iterable
@@ -46,6 +47,7 @@ class ConditionType(StrEnum):
     EXPOSED = "Exposed"
     CLIENTS_AUTHENTICATED = "ClientsAuthenticated"
     VERSIONS_READY = "VersionsReady"
+    QUALITY_MET = "QualityMet"
 
 
 class ConditionStatus(StrEnum):

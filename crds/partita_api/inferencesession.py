@@ -14,6 +14,7 @@ from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.pod.template import PodTemplate
 from partita_api.profile import ProfilingProgress
+from partita_api.quality import OptionalQuality
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.clients import Clients
 from partita_api.session.edge import Edge
@@ -298,6 +299,7 @@ class InferenceSessionSpec(SpecModel):
         description="When another plan may replace the current plan. Empty: at any time. The first roll-out and "
         "repairs do not wait.",
     )
+    quality: OptionalQuality = None
     versions: Versions = ()
 
     def selects(self, pool: ObjectMeta) -> bool:

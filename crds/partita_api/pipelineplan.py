@@ -13,6 +13,7 @@ from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
 from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule, is_unset
+from partita_api.quality import QualityResult
 from partita_api.session.module import ModuleName
 
 
@@ -293,6 +294,9 @@ class PipelinePlanStatus(StatusModel):
     observed_generation: int = Field(default=0, description="The generation that this status is about.")
     stages: tuple[StageStatus, ...] = Field(
         default=(), max_length=4096, description="The present state of every stage."
+    )
+    quality: QualityResult | None = Field(
+        default=None, description="How its answers have passed the quality check of its session."
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

@@ -19,6 +19,7 @@ from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.autoscaling.traffic import TrafficCounts
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
+from partita_runtime.serving.deploy.epochs import CheckState
 from partita_runtime.serving.deploy.version_routes import VersionRoute
 
 _LISTED_STAGES: Final = 4
@@ -52,6 +53,8 @@ class ServingSpec:
     """Other versions of the session."""
     request_log: RequestLog | None = None
     """Where frontends log requests, as the platform allows; None for nowhere."""
+    check: CheckState | None = None
+    """Whether the plan's answers are checked before it serves; None for a session without a quality check."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,9 @@ class ServingEngine(Protocol):
 
     async def signals(self, session_key: str) -> ServingSignals | None:
         """What the session's frontends measured over the last window; None if there is no frontend."""
+
+    async def ask(self, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        """The status and the body of the plan's answer to a sample, a request in JSON. It need not serve yet."""
 
     async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
         """The pods of the session, if Kubernetes knows them; `serving` is what `observe` returned last.

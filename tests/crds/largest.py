@@ -73,6 +73,7 @@ def largest_session() -> Json:
             "maintenanceWindows": [WINDOW] * 16,
             "podTemplate": largest_template(),
             "versions": largest_versions(),
+            "quality": {"samples": {"configMap": "s" * 253}, "metric": "Recall", "limit": "1.000000000", "k": 10_000},
         },
     )
 

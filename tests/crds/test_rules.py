@@ -394,6 +394,13 @@ REFUSED = [
         "podTemplate needs engine KubeRay",
         id="a template of pods of a named cluster",
     ),
+    pytest.param(
+        SESSION,
+        "spec.quality",
+        {"samples": {"configMap": "samples"}, "metric": "Top1", "limit": "98"},
+        "quality.limit of Top1, ExactText and Recall is a share; write 1 or less, such as 0.98",
+        id="a share in percent",
+    ),
     *pod_templates.REFUSED,
     *sized_modules.REFUSED,
     *versions.REFUSED,
@@ -530,6 +537,12 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         ),
         *sized_modules.ACCEPTED,
         *versions.ACCEPTED,
+        pytest.param(
+            SESSION,
+            "spec.quality",
+            {"samples": {"configMap": "samples"}, "metric": "MaxAbsoluteError", "limit": 98},
+            id="a limit of errors",
+        ),
     ],
 )
 def test_rules_let_pass_what_is_right(server: ApiServer, document: Json, path: str, value: Any) -> None:

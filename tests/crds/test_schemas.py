@@ -123,6 +123,13 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
         pytest.param(
             SESSION, "spec.versions", [{"name": "a/b", "session": "b"}], "spec.versions[0].name", id="name of a version"
         ),
+        pytest.param(
+            SESSION,
+            "spec.quality",
+            {"samples": {"configMap": "../other"}, "metric": "Top1", "limit": "0.9"},
+            "spec.quality.samples.configMap",
+            id="samples of another namespace",
+        ),
         pytest.param(SESSION, "spec.pools", ["Fast_1"], "spec.pools", id="pool name"),
         pytest.param(POOL, "spec.count", -1, "spec.count", id="negative count"),
         pytest.param(POOL, "spec.pricePerHour", "-1", "spec.pricePerHour", id="negative price"),

@@ -53,6 +53,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/tasks/elastic.md": {PAGES_OF_SESSIONS},
     "docs/tasks/models.md": {PAGES_OF_SESSIONS},
     "docs/tasks/monitoring.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
+    "docs/tasks/quality.md": {"operator/cli/offline/test_quality.py"},
     "docs/tasks/quotas.md": {PAGES_OF_SESSIONS},
     "docs/tasks/request-log.md": {PYTHON_PAGES},
     "docs/tasks/scale-to-zero.md": {PAGES_OF_SESSIONS, PAGES_OF_FILES},

@@ -34,6 +34,7 @@ from partita_operator.ports import (
     StageSignals,
 )
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
+from partita_runtime.serving.deploy.epochs import CheckState
 
 
 @dataclass
@@ -49,6 +50,12 @@ class EngineDouble:
     reported: dict[str, ServingSignals] = field(default_factory=dict)
     applied: dict[str, ServingSpec] = field(default_factory=dict)
     """What was last applied, by session key."""
+    answers: Callable[[bytes], tuple[int, bytes]] = lambda _: (503, b"")
+    """Answers samples, for every plan."""
+    asked: list[str] = field(default_factory=list)
+    """The plans that samples were sent to."""
+    served: dict[str, str] = field(default_factory=dict)
+    """The plan that frontends use, by session key."""
     backends: dict[str, SessionBackend] = field(default_factory=dict)
     """The pods of each session, by session key."""
     lost_contents: frozenset[str] = frozenset()
@@ -59,7 +66,10 @@ class EngineDouble:
 
     async def apply(self, spec: ServingSpec) -> None:
         self._reachable()
-        self.applied[spec.session.key] = spec
+        key = spec.session.key
+        self.applied[key] = spec
+        if spec.check is not CheckState.AWAITED and self._is_up(spec):
+            self.served[key] = spec.plan.metadata.name
 
     async def observe(self, session_key: str) -> ServingStatus:
         self._reachable()
@@ -78,11 +88,11 @@ class EngineDouble:
             for t in spec.targets
         )
         at_zero = not any(t.replicas for t in spec.targets)
-        up = at_zero or all(stage.ready > 0 for stage in stages)
+        up = self._is_up(spec) and (spec.check is not CheckState.AWAITED or session_key in self.served)
         name, ports = spec.plan.metadata.name, spec.session.spec.frontend
         return ServingStatus(
             plans=() if at_zero else (PlanServing(name, stages),),
-            serving_plan=name if up else None,
+            serving_plan=(self.served[session_key] if spec.check is CheckState.AWAITED else name) if up else None,
             frontend_ready=up,
             url=f"http://engine/{session_key}" if up else None,
             grpc_address=f"node:{ports.grpc_port}" if up and ports.grpc_port else None,
@@ -94,6 +104,11 @@ class EngineDouble:
         self._reachable()
         return self.reported.get(session_key)
 
+    async def ask(self, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        self._reachable()
+        self.asked.append(plan)
+        return self.answers(sample)
+
     async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
         return self.backends.get(session_key)
 
@@ -102,6 +117,7 @@ class EngineDouble:
         self._removals[session_key] = self._removals.get(session_key, 0) + 1
         if self._removals[session_key] >= self.removals_needed:
             self.applied.pop(session_key, None)
+            self.served.pop(session_key, None)
             self._removals.pop(session_key)
         return session_key not in self.applied
 
@@ -112,6 +128,10 @@ class EngineDouble:
     async def capacity(self) -> Mapping[str, float]:
         self._reachable()
         return dict(self.custom_resources)
+
+    def _is_up(self, spec: ServingSpec) -> bool:
+        at_zero = not any(t.replicas for t in spec.targets)
+        return at_zero or all(min(t.replicas, self.most_ready) > 0 for t in spec.targets)
 
     def _reachable(self) -> None:
         if self.away:

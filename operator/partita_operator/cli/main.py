@@ -33,6 +33,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "model": (f"{_OFFLINE}.model:model", "Look at a model's tensors, blocks and cuts, without a cluster."),
     "init": (f"{_OFFLINE}.init:init", "Write the manifest of a session for a model, without a cluster."),
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
+    "quality": (f"{_OFFLINE}.quality:quality", "Compare a session's answers with those that are expected."),
     "doctor": (
         "partita_operator.cli.doctor.command:doctor",
         "Check this machine and a cluster for what is missing or wrong.",

@@ -12,12 +12,14 @@ from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import EndpointLatency, Signals
 from partita_operator.engines.bounded_client import BoundedClient, NoAnswerError
 from partita_operator.engines.monitoring_tokens import MonitoringTokens
-from partita_operator.ports import Remark, ServingSignals, StageSignals
+from partita_operator.ports import EngineUnavailableError, Remark, ServingSignals, StageSignals
 from partita_runtime.serving.deploy.applications import route_prefix
 from partita_runtime.serving.deploy.monitoring_access import authorization
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 TIMEOUT_SECONDS: Final = 5.0
+SAMPLE_SECONDS: Final = 60.0
+"""Time limit of the answer to a sample."""
 _MOST_BYTES: Final = 1 << 20
 """Of a frontend's answer. A stage takes some 200 bytes."""
 _CHECK_URL: Final = "Check ray.serveUrl of the chart; for engine.type KubeRay, kuberay.serveUrl."
@@ -61,6 +63,17 @@ class FrontendClient:
             return FrontendAnswer(FrontendSignals.model_validate_json(answer.body))
         except ValidationError:
             return FrontendAnswer(None, f"{url} is not a frontend of Partita. {_CHECK_URL}")
+
+    async def ask(self, serve_url: str, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        """Status and body of a plan's answer to a sample. Raises EngineUnavailableError."""
+        url = f"{session_url(serve_url, session_key)}/partita/check/{plan}"
+        token = await self._tokens.of(session_key.partition("/")[0])
+        headers = {**authorization(token), "Content-Type": "application/json"}
+        try:
+            answer = await self._client.request("POST", url, content=sample, headers=headers, seconds=SAMPLE_SECONDS)
+        except NoAnswerError as error:
+            raise EngineUnavailableError(f"{url} does not answer a sample: {error}.") from error
+        return answer.status, answer.body
 
     async def close(self) -> None:
         """Closes its connections."""

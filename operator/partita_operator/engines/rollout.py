@@ -95,6 +95,7 @@ def rollout_target(spec: ServingSpec, options: ServingOptions) -> RolloutTarget:
             spec.clients,
             spec.versions,
             spec.request_log,
+            spec.check,
         ),
         stages=Deployments(stages),
     )

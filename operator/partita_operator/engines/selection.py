@@ -105,6 +105,10 @@ class MissingEngine:
         """None."""
         return None
 
+    async def ask(self, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        """Raises EngineUnavailableError with the setting that is missing."""
+        raise EngineUnavailableError(self._advice)
+
     async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
         """None: nothing runs."""
         return None

@@ -16,6 +16,7 @@ from partita_operator.reconcile.actions import (
     ApplyServing,
     ApprovePlan,
     CancelSolve,
+    CheckQuality,
     CreatePlan,
     DeleteObject,
     DeletePlan,
@@ -141,6 +142,8 @@ async def _execute(action: Action, world: SessionWorld, context: Context) -> Non
         case ApplyServing(spec):
             async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await context.engines.of(session).apply(spec)
+        case CheckQuality():
+            context.checks.start(key, action, context.engines.of(session))
         case RemoveServing():
             async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await context.engines.of(session).remove(key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
+from partita_operator.handlers.quality_checks import QualityChecks
 from partita_operator.issuers.issuers import Issuers
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
@@ -46,6 +47,7 @@ class Context:
     engines: ServingEngines
     runner: ProfileRunner
     searches: PlanSearches
+    checks: QualityChecks
     metrics: Metrics
     leadership: Leadership
     objects: SessionObjects | None = None
@@ -69,4 +71,5 @@ class Context:
         """Drop everything about a session that was deleted."""
         self.memories.pop(session, None)
         self.searches.cancel(session)
+        self.checks.cancel(session)
         self.metrics.forget(session)

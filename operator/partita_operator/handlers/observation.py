@@ -11,7 +11,10 @@ from partita_operator.handlers.context import Context
 from partita_operator.kube.devices import device_offer
 from partita_operator.kube.errors import ApiError, refusal
 from partita_operator.kube.nodes import selected_nodes
+from partita_operator.kube.resources import ConfigMapResource
+from partita_operator.kube.retries import retried
 from partita_operator.kube.secrets import read_secret
+from partita_operator.kube.writes import read
 from partita_operator.ports import (
     EngineUnavailableError,
     PartitionerError,
@@ -35,6 +38,7 @@ from partita_operator.reconcile.world import (
     PartitionerWorld,
     PoolWorld,
     PublicWorld,
+    QualityWorld,
     SessionWorld,
 )
 
@@ -76,6 +80,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
         search=context.searches.last(session.key),
         exposure=await _exposure_world(session, engine.serving, context),
         clients=await _clients_world(session, context),
+        quality=await _quality_world(session, context),
         problem=engine.problem or memory.problem,
     )
 
@@ -163,6 +168,21 @@ async def _clients_world(session: InferenceSession, context: Context) -> Clients
         remedy = "Upgrade the Helm release, which adds the right for the names in clients.allowedSecrets."
         problem = refusal(f"read Secret {session.namespace}/{name}", error, remedy)
         return ClientsWorld(problem=problem, issuer=issuer)
+
+
+async def _quality_world(session: InferenceSession, context: Context) -> QualityWorld:
+    """The samples of the session's quality check, and its last check."""
+    quality = session.spec.quality
+    if quality is None:
+        context.checks.cancel(session.key)
+        return QualityWorld()
+    check, name = context.checks.last(session.key), quality.samples.config_map
+    try:
+        found = await retried(lambda: read(context.client, ConfigMapResource, session.namespace, name))
+    except ApiError as error:
+        remedy = "Upgrade the Helm release, which adds the right."
+        return QualityWorld(problem=refusal(f"read ConfigMap {session.namespace}/{name}", error, remedy), check=check)
+    return QualityWorld(((found or {}).get("data") or {}).get(quality.samples.key), check=check)
 
 
 async def _observe_runs(

@@ -14,6 +14,7 @@ from partita_operator.handlers.lease import LeaseStore
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
 from partita_operator.handlers.plan_searches import PlanSearches
+from partita_operator.handlers.quality_checks import QualityChecks
 from partita_operator.handlers.watches import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.issuers.issuers import Issuers
@@ -61,6 +62,7 @@ async def run_operator(
         queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache), group=_namespace, on_taken=metrics.waited)
         metrics.watch_queue(lambda: len(queue))
         searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
+        checks = QualityChecks(on_answer=lambda session: queue.add((Kind.SESSION, session)))
         election = settings.leader_election
         lease = LeaseStore(kubernetes, election.namespace, election.name) if election.name else None
         leadership = Leadership(lease, election.lease_duration_seconds)
@@ -75,6 +77,7 @@ async def run_operator(
             engines=engines,
             runner=runner,
             searches=searches,
+            checks=checks,
             metrics=metrics,
             leadership=leadership,
             objects=SessionObjects(kubernetes, settings.namespaces, public) if exposes else None,
@@ -94,6 +97,7 @@ async def run_operator(
             finally:
                 await _end(tasks)
                 await searches.close()
+                await checks.close()
                 await leadership.release()
 
 

@@ -11,6 +11,7 @@ from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_api.profile import Profile, ProfileRequest
+from partita_api.quality import Quality
 from partita_operator.ports import NodeStep, ServingSpec
 from partita_operator.reconcile.reasons import Severity
 from partita_planner.mig.mig_parted import Entries
@@ -108,6 +109,16 @@ class ApplyServing:
 
 
 @dataclass(frozen=True)
+class CheckQuality:
+    """Send samples to a plan in the background. The answer is `quality.check` of a later world."""
+
+    plan: str
+    question: str
+    quality: Quality
+    samples: str
+
+
+@dataclass(frozen=True)
 class PublishConfigurations:
     """Publish exactly these configurations to the partitioner."""
 
@@ -158,6 +169,7 @@ Action = (
     | DeletePlan
     | ApplyServing
     | RemoveServing
+    | CheckQuality
     | ApplyObject
     | DeleteObject
     | PublishConfigurations

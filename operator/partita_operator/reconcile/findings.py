@@ -21,6 +21,7 @@ CONDITIONS_WITH_EVENTS: Final = frozenset(
         ConditionType.EXPOSED,
         ConditionType.CLIENTS_AUTHENTICATED,
         ConditionType.VERSIONS_READY,
+        ConditionType.QUALITY_MET,
         ConditionType.PARTITIONED,
         ConditionType.PROVISIONED,
     }

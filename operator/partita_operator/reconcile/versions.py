@@ -76,9 +76,16 @@ def _obstacle(world: SessionWorld, version: Version) -> _VersionObstacle | None:
         return _VersionObstacle("cannot be reached before this session has a frontend", Reason.VERSION_NOT_READY)
     if not is_true(other.status.conditions, ConditionType.READY):
         return _VersionObstacle("is not ready", Reason.VERSION_NOT_READY, blocks=False)
+    if not _passes_its_check(other):
+        return _VersionObstacle("has not passed its quality check", Reason.VERSION_UNCHECKED, blocks=False)
     if _is_withdrawn(session, version, other):
         return _VersionObstacle("has missed its SLO", Reason.VERSION_WITHDRAWN, blocks=False)
     return None
+
+
+def _passes_its_check(other: InferenceSession) -> bool:
+    """Whether the answers of the session are as expected; a session without a check passes it."""
+    return other.spec.quality is None or is_true(other.status.conditions, ConditionType.QUALITY_MET)
 
 
 def _is_withdrawn(session: InferenceSession, version: Version, other: InferenceSession) -> bool:

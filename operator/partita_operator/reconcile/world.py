@@ -10,6 +10,7 @@ from typing import Any
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.profile import Profile
+from partita_api.quality import QualityResult
 from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus, SessionBackend
 from partita_operator.reconcile.capacity.accounting import Availability, selected_pools
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -101,6 +102,31 @@ class ClientsWorld:
 
 
 @dataclass(frozen=True)
+class PlanCheck:
+    """The last check of a plan's answers to samples."""
+
+    plan: str
+    question: str
+    """Digest of spec.quality and the samples."""
+    result: QualityResult | None = None
+    problem: str = ""
+    """Why there is no result, although the check has ended."""
+    finished: datetime | None = None
+    """None while it runs."""
+
+
+@dataclass(frozen=True)
+class QualityWorld:
+    """What there is to check the session's answers with."""
+
+    samples: str | None = None
+    """None if the ConfigMap or its key does not exist."""
+    problem: str = ""
+    """Why the ConfigMap cannot be read; empty if it can."""
+    check: PlanCheck | None = None
+
+
+@dataclass(frozen=True)
 class SessionWorld:
     """The observed state around one session."""
 
@@ -123,6 +149,7 @@ class SessionWorld:
     exposure: ExposureWorld | None = None
     """None while the operator has not read the objects."""
     clients: ClientsWorld = ClientsWorld()
+    quality: QualityWorld = QualityWorld()
     problem: str = ""
     """Errors of the engine or of the last pass's actions."""
 

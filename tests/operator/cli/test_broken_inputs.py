@@ -26,6 +26,10 @@ ARGUMENTS = {
     "model inspect": ("nowhere:model", "--shape", "3"),
     "init": ("nowhere:model", "--shape", "3"),
     "load": ("http://127.0.0.1:1/default/traffic", "--slo-ms", "100", "--seconds", "0.1"),
+    "quality": (
+        *("http://127.0.0.1:1/default/traffic", "--samples", "{samples}"),
+        *("--metric", "Top1", "--limit", "0.9", "--timeout", "1"),
+    ),
     "doctor": ("--kubeconfig", "{kubeconfig}"),
     "completion": ("bash",),
     "local up": ("--state-dir", "{empty}"),
@@ -94,6 +98,7 @@ READERS = {
     "operator settings": {"config_file", "chart_schema"},
     "demo": {"directory"},
     "local apply": {"paths"},
+    "quality": {"samples_file"},
 }
 """Parameters that are tested with every content."""
 VALID = {
@@ -130,7 +135,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     folders = {name: tmp_path / name for name in ("empty", "manifests", "profiles")}
     for folder in folders.values():
         folder.mkdir()
-    files = {name: tmp_path / name for name in ("demand", "models", "kubeconfig")}
+    files = {name: tmp_path / name for name in ("demand", "models", "kubeconfig", "samples")}
     documents = (pool("fast").gpus(4).build(), session("detection").slo(200).rate(50).model("detector").build())
     (folders["manifests"] / "all.yaml").write_text(
         yaml.safe_dump_all(d.model_dump(mode="json", by_alias=True, exclude={"status"}) for d in documents)
@@ -139,6 +144,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     (folders["profiles"] / "detector.json").write_text(measured.model_dump_json(by_alias=True, exclude_none=True))
     files["demand"].write_text("product: H100-80GB\nslices: {3g.40gb: 2}\n")
     files["models"].write_text("models: [{name: a, rate: 1, staticMemory: 1Gi}, {name: b, rate: 1, staticMemory: 1Gi}]")
+    files["samples"].write_text(
+        '{"inputs": [{"name": "x"}], "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [0, 1]}]}'
+    )
     files["kubeconfig"].write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
         "clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"

@@ -12,6 +12,7 @@ from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
+from partita_operator.handlers.quality_checks import QualityChecks
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection
@@ -44,6 +45,7 @@ async def operator_on(api: Api, engine: EngineDouble, runner: RunnerDouble) -> A
     async with client_of(api) as client:
         cache, metrics = ClusterCache(client), Metrics()
         searches = PlanSearches(OneStageSolver(), metrics, on_answer=lambda _: None)
+        checks = QualityChecks(on_answer=lambda _: None)
         try:
             yield Context(
                 settings=SETTINGS,
@@ -54,11 +56,13 @@ async def operator_on(api: Api, engine: EngineDouble, runner: RunnerDouble) -> A
                 engines=EnginesDouble(engine),
                 runner=runner,
                 searches=searches,
+                checks=checks,
                 metrics=metrics,
                 leadership=Leadership(None, SETTINGS.leader_election.lease_duration_seconds),
             )
         finally:
             await searches.close()
+            await checks.close()
 
 
 def in_default(manifest: Json) -> Json:

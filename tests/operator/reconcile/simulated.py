@@ -13,11 +13,13 @@ from typing import Any
 from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
 from tests.operator.gitops.kstatus import disagreement
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import FINALIZER
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
+from partita_api.quality import QualityResult
 from partita_operator.ports import EngineUnavailableError
 from partita_operator.reconcile.actions import (
     Action,
@@ -25,6 +27,7 @@ from partita_operator.reconcile.actions import (
     ApplyServing,
     ApprovePlan,
     CancelSolve,
+    CheckQuality,
     CreatePlan,
     DeletePlan,
     Event,
@@ -40,11 +43,20 @@ from partita_operator.reconcile.actions import (
 from partita_operator.reconcile.capacity.accounting import available, fits
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Ledger
+from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.session.measured import with_counted_traffic
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
-from partita_operator.reconcile.world import ClientsWorld, Node, PoolWorld, Search, SessionWorld
+from partita_operator.reconcile.world import (
+    ClientsWorld,
+    Node,
+    PlanCheck,
+    PoolWorld,
+    QualityWorld,
+    Search,
+    SessionWorld,
+)
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory
@@ -83,10 +95,17 @@ class SimulatedCluster:
     unreadable: dict[str, str] = field(default_factory=dict)
     clients: ClientsWorld = field(default_factory=ClientsWorld)
     """What there is to authenticate the clients of all sessions with."""
+    samples: str | None = None
+    """What the ConfigMap of every spec.quality has."""
+    score: Callable[[CheckQuality], float | None] = lambda _: None
+    """The metric of a plan's answers; None if it cannot be asked."""
+    checked: list[str] = field(default_factory=list)
+    """Plans whose answers were checked."""
     writes: int = 0
     writes_before_death: int | None = None
     _ledger: Ledger = field(default_factory=Ledger)
     _searches: dict[str, Search] = field(default_factory=dict)
+    _checks: dict[str, PlanCheck] = field(default_factory=dict)
     _rates: dict[str, RateHistory] = field(default_factory=dict)
     _traffic: dict[str, TrafficHistory] = field(default_factory=dict)
 
@@ -119,6 +138,7 @@ class SimulatedCluster:
     def restart(self) -> None:
         """Start a new operator without memory."""
         self._searches.clear()
+        self._checks.clear()
         self._rates.clear()
         self._traffic.clear()
         self.writes_before_death = None
@@ -197,7 +217,7 @@ class SimulatedCluster:
     def _changes_something(self, action: Action, key: str) -> bool:
         """Whether a write changes the persistent state."""
         match action:
-            case Solve() | CancelSolve():
+            case Solve() | CancelSolve() | CheckQuality():
                 return False
             case ApplyServing(spec):
                 applied = self.engine.applied.get(key)
@@ -235,6 +255,7 @@ class SimulatedCluster:
             traffic=self._traffic[key],
             search=self._searches.get(key),
             clients=self.clients,
+            quality=QualityWorld(self.samples, check=self._checks.get(key)),
             problem=problem,
         )
 
@@ -260,6 +281,8 @@ class SimulatedCluster:
                 self._searches[key] = Search(question, self.solve(problem), self.now)
             case CancelSolve():
                 self._searches.pop(key, None)
+            case CheckQuality():
+                self._checks[key] = self._check_of(action)
             case CreatePlan(plan):
                 if fits(plan, available(self.sessions[key], self.cluster(), taking=True)):
                     meta = plan.metadata.model_copy(update={"generation": 1, "uid": f"plan-{len(self.made_plans)}"})
@@ -275,6 +298,24 @@ class SimulatedCluster:
                 await self.engine.apply(spec)
             case RemoveServing():
                 await self.engine.remove(key)
+
+    def _check_of(self, action: CheckQuality) -> PlanCheck:
+        """A check that has ended at once."""
+        self.checked.append(action.plan)
+        score, quality = self.score(action), action.quality
+        if score is None:
+            return PlanCheck(action.plan, action.question, problem="There is no frontend.", finished=self.now)
+        met = quality.metric.meets(score, float(quality.limit))
+        result = QualityResult(
+            question=action.question,
+            met=met,
+            metric=quality.metric,
+            score=Quantity(score),
+            limit=quality.limit,
+            samples=1,
+            time=timestamp(self.now),
+        )
+        return PlanCheck(action.plan, action.question, result, finished=self.now)
 
     def _collect(self, owner: str) -> None:
         """Remove objects as Kubernetes' garbage collector does."""

@@ -8,6 +8,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.fields.approval import Approval
 from partita_api.inferencesession import Engine, EngineType, Signals
+from partita_api.quality import Quality
 from partita_api.session.autoscaling import Autoscaling, ScaleToZero
 from partita_api.session.versions import Version
 from partita_operator.ports import ServingSignals
@@ -163,6 +164,29 @@ def test_a_session_that_serves_sends_nothing_to_itself() -> None:
     made.run(3)
     (route,) = routes(made)
     assert (route.url, route.problem) == ("", "is this session itself")
+
+
+@pytest.mark.parametrize(
+    ("score", "share", "reason"),
+    [
+        pytest.param(1.0, "10%", "VersionsReady", id="passed"),
+        pytest.param(0.5, "0%", "VersionUnchecked", id="failed with other samples"),
+    ],
+)
+def test_a_version_gets_its_share_only_while_its_answers_are_as_expected(score: float, share: str, reason: str) -> None:
+    quality = {"samples": {"configMap": "samples"}, "metric": "Top1", "limit": "0.9"}
+    made = SimulatedCluster(samples="some", score=lambda _: 1.0)
+    made.add(pool("fast").build(), CANARY.build())
+    made.add(SECOND.with_spec(quality=Quality.model_validate(quality)).build())
+    made.run(15)
+    assert made.session("traffic").status.versions[0].share == "10%"
+
+    made.samples, made.score = "others", lambda _: score
+    made.run(15)
+
+    assert made.session("traffic").status.versions[0].share == share
+    assert ready(made)[1] == reason
+    assert made.condition("traffic-v2", "Ready") == ("True", "Serving")
 
 
 WATCHED = {"name": "2", "session": "traffic-v2", "share": "10%", "withdrawIfSloMissed": True}

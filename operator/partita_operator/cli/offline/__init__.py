@@ -1,4 +1,5 @@
-"""Subcommands that need no cluster: plan, simulate, profile, model, init, mig and subclusters.
+"""Subcommands that need no cluster: plan, simulate, profile, model, init, mig, subclusters and quality.
 
-`plan` reads from a cluster if it is given a session's name. May import `cli` and `cli.cluster`.
+`plan` reads from a cluster if it is given a session's name, and `quality` asks a session by its URL. May import `cli`
+and `cli.cluster`.
 """

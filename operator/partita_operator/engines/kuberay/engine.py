@@ -209,6 +209,13 @@ class KubeRayEngine:
         answer = await self._frontend_answer(await self._read(_namespace(session_key), STATE_SECONDS), session_key)
         return serving_signals(answer.signals) if answer.signals else None
 
+    async def ask(self, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        """Status and body of the plan's answer to a sample."""
+        found = await self._read(_namespace(session_key), STATE_SECONDS)
+        if found.rayservice is None:
+            raise EngineUnavailableError("There is no Ray cluster yet.")
+        return await self._frontends.ask(self._serve_url(found.rayservice), session_key, plan, sample)
+
     async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
         """The pods of the session, also while the Ray cluster's dashboard does not answer."""
         namespace = _namespace(session_key)

@@ -98,6 +98,11 @@ class RayServeEngine:
         answer = await self._frontend_answer(await self._read(STATE_SECONDS), session_key)
         return serving_signals(answer.signals) if answer.signals else None
 
+    async def ask(self, session_key: str, plan: str, sample: bytes) -> tuple[int, bytes]:
+        """Status and body of the plan's answer to a sample."""
+        state = await self._read(STATE_SECONDS)
+        return await self._frontends.ask(self._url(state), session_key, plan, sample)
+
     async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
         """None: the processes of a Ray cluster need not be pods of this Kubernetes cluster."""
         return None

@@ -11,6 +11,7 @@ from partita_operator.reconcile.capacity.accounting import selected_pools
 from partita_operator.reconcile.capacity.priorities import outranked_shortage
 from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
+from partita_operator.reconcile.quality import QualityGate, quality_met
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
 from partita_operator.reconcile.session.client_access import ClientAccess
@@ -52,6 +53,7 @@ class Pass:
     rollout: Rollout
     access: ClientAccess
     versions: SessionVersions
+    quality: QualityGate
     exposure: Exposure
     current: str | None
     """Name of the current plan."""
@@ -63,12 +65,13 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
     rolled_out = _rolled_out(step, planned)
     ready, stalled = _ready(step, profiled, planned, rolled_out)
     settled = ready.status is True and rolled_out.status is True
+    found = (step.exposure.finding, step.access.finding, step.versions.finding, _quality_met(step))
     return (
         profiled,
         planned,
         _with_remarks(rolled_out, step),
         held(step.rollout.hold, step.rollback),
-        *(found for found in (step.exposure.finding, step.access.finding, step.versions.finding) if found is not None),
+        *(finding for finding in found if finding is not None),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
     )
@@ -163,6 +166,11 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
             type, False, Reason.SCALING_FROM_ZERO, f"Requests are held until replicas are up. {summary}".strip()
         )
     return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+
+
+def _quality_met(step: Pass) -> Finding | None:
+    desired = step.planning.desired
+    return quality_met(step.world, step.quality, desired.metadata.name if desired is not None else step.current)
 
 
 def _awaited_nodes(step: Pass) -> str:

@@ -1,4 +1,4 @@
-"""What holds a pending plan back: a pause, a rollback, a missing approval, or a closed maintenance window.
+"""What holds a pending plan back: a pause, a rollback, a missing approval, wrong answers, or a closed window.
 
 The current plan keeps serving, and `status.preview` shows what the pending plan would change.
 """
@@ -14,6 +14,7 @@ from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import fits
 from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.findings import Finding
+from partita_operator.reconcile.quality import QualityGate
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback, approved_plan, pause_reason
 from partita_operator.reconcile.session.maintenance import is_open, next_beginning
@@ -38,7 +39,12 @@ class Hold:
 
 
 def find_hold(
-    world: SessionWorld, planning: Planning, rollback: Rollback, current: PipelinePlan | None, now: datetime
+    world: SessionWorld,
+    planning: Planning,
+    rollback: Rollback,
+    current: PipelinePlan | None,
+    gate: QualityGate,
+    now: datetime,
 ) -> Hold | None:
     """The first thing that holds the session back, if anything; `current` is the current plan."""
     session, desired = world.session, planning.desired
@@ -60,6 +66,8 @@ def find_hold(
         return None
     if not desired.spec.approved:
         return Hold(Reason.AWAITING_APPROVAL, approval_hint(desired, session), waiting)
+    if (obstacle := gate.obstacle(waiting)) is not None:
+        return Hold(*obstacle, waiting)
     if current is None or _must_change(world, current) or _is_under_way(world, waiting):
         return None
     windows = session.spec.maintenance_windows

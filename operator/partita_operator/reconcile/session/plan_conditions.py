@@ -7,21 +7,23 @@ from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus, StageStatus
 from partita_operator.ports import ServingStatus, StageReadiness
 from partita_operator.reconcile.findings import Finding, progress_findings, with_findings
+from partita_operator.reconcile.quality import QualityGate
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.holds import approval_hint
 from partita_operator.reconcile.session.rollout import Rollout
 
 
 def plan_status(
-    plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, now: datetime
+    plan: PipelinePlan, rollout: Rollout, gate: QualityGate, serving: ServingStatus | None, now: datetime
 ) -> PipelinePlanStatus:
-    """The status of `plan`, with the desired replicas if the plan should serve."""
+    """The status of `plan`, with the desired replicas if the plan should serve, and the result of its check."""
     is_target = rollout.target is not None and rollout.target.metadata.name == plan.metadata.name
     stages = tuple(_stages(plan, rollout, serving)) if serving is not None or is_target else plan.status.stages
     findings = (_approved(plan), *_progress(plan, rollout, serving, is_target))
     return PipelinePlanStatus(
         observed_generation=plan.metadata.generation,
         stages=stages,
+        quality=gate.results.get(plan.metadata.name, plan.status.quality if gate.quality is not None else None),
         conditions=with_findings(plan.status.conditions, findings, plan.metadata.generation, now),
     )
 

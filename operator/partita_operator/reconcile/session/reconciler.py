@@ -1,6 +1,6 @@
 """A session: from its spec to replicas that serve it, step by step.
 
-finalizer -> is the spec valid -> profiles -> plan -> is it held back -> roll-out -> signals. Each step needs the
+finalizer -> is the spec valid -> profiles -> plan -> is it held back -> roll-out, check -> signals. Each step needs the
 previous one. If a step is not possible, the current plan stays, and the conditions say what is missing.
 """
 
@@ -13,6 +13,7 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
+from partita_operator.reconcile.quality import quality_actions, quality_gate
 from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
 from partita_operator.reconcile.session.client_access import client_access
@@ -50,13 +51,16 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
     return Decision(
         status,
         requeue_after=_requeue_after(step, status, now),
-        actions=_actions(step, status),
+        actions=_actions(step, status, now),
         events=(
             *events_of(world.session.status.conditions, status.conditions),
             *_scaling_events(step),
             *step.content.events,
         ),
-        plan_statuses={name: plan_status(plan, step.rollout, world.serving, now) for name, plan in world.plans.items()},
+        plan_statuses={
+            name: plan_status(plan, step.rollout, step.quality, world.serving, now)
+            for name, plan in world.plans.items()
+        },
     )
 
 
@@ -77,13 +81,25 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
         planning = keep_current_plan(world, profiling, current)
     else:
         planning = decide_plan(world, profiling, current, now)
-    hold = find_hold(world, planning, rollback, current, now)
+    gate = quality_gate(world)
+    hold = find_hold(world, planning, rollback, current, gate, now)
     fallback = current if current is not None or paused else _approved_pending(world)
     access = client_access(world)
     versions = session_versions(world)
-    rollout = roll_out(world, planning, fallback, hold, access, versions, now)
+    rollout = roll_out(world, planning, fallback, hold, access, versions, gate, now)
     return Pass(
-        world, problem, content, profiling, planning, rollback, rollout, access, versions, expose(world), current_name
+        world,
+        problem,
+        content,
+        profiling,
+        planning,
+        rollback,
+        rollout,
+        access,
+        versions,
+        gate,
+        expose(world),
+        current_name,
     )
 
 
@@ -93,7 +109,7 @@ def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
     return pending if pending is not None and pending.spec.approved else None
 
 
-def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
+def _actions(step: Pass, status: InferenceSessionStatus, now: datetime) -> tuple[Action, ...]:
     """The order of actions:
 
     profiles before plans, new plans before the engine's target, and deletions of old plans last.
@@ -108,9 +124,18 @@ def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
         *step.content.actions,
         *step.planning.actions,
         *step.rollout.actions,
+        *_checks(step, now),
         *step.exposure.actions,
         *outdated,
     )
+
+
+def _checks(step: Pass, now: datetime) -> tuple[Action, ...]:
+    """The check of the target's answers, once a replica of each stage is up."""
+    rollout = step.rollout
+    if rollout.target is None or not rollout.targets or rollout.at_zero or not rollout.every_stage_up:
+        return ()
+    return quality_actions(step.world, step.quality, rollout.target.metadata.name, now)
 
 
 def _status(step: Pass, now: datetime) -> InferenceSessionStatus:

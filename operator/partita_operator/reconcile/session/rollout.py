@@ -21,6 +21,7 @@ from partita_operator.reconcile.capacity.ledger import plan_at_zero
 from partita_operator.reconcile.capacity.priorities import give_way, within
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import listed, seconds_in_state
+from partita_operator.reconcile.quality import QualityGate, check_state
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.holds import Hold
@@ -31,6 +32,7 @@ from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlanReason
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 from partita_runtime.autoscaling.scale_to_zero import missing_capacity
+from partita_runtime.serving.deploy.epochs import CheckState
 
 KEPT_FOR_ROLLBACK: Final = 3
 MAX_HISTORY: Final = 10
@@ -97,6 +99,7 @@ def roll_out(
     hold: Hold | None,
     access: ClientAccess,
     versions: SessionVersions,
+    gate: QualityGate,
     now: datetime,
 ) -> Rollout:
     """State of the plan that should serve now, and the actions for it; `fallback` serves until then."""
@@ -123,7 +126,9 @@ def roll_out(
     scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
     as_desired = target == desired and not planning.rolled_back
-    spec = _serving_spec(world, target, targets, as_desired, access, versions)
+    serves = planning.rolled_back or target.metadata.name == current_plan_name(world)
+    check = check_state(gate, target.metadata.name, serves)
+    spec = _serving_spec(world, target, targets, as_desired, access, versions, check)
     return Rollout(
         target=target,
         targets=targets,
@@ -253,6 +258,7 @@ def _serving_spec(
     as_desired: bool,
     access: ClientAccess,
     versions: SessionVersions,
+    check: CheckState | None,
 ) -> ServingSpec | str:
     """The target for the engine, or the reason why there is none."""
     if access.unknown:
@@ -286,7 +292,7 @@ def _serving_spec(
     departing = frozenset(node for pool in world.cluster.pools.values() for node in pool.status.departing_nodes)
     request_log = world.settings.request_log.granted(world.session.spec.frontend.request_log)
     return ServingSpec(
-        session, target, targets, profiles, pools, departing, access.allowed, versions.routes, request_log
+        session, target, targets, profiles, pools, departing, access.allowed, versions.routes, request_log, check
     )
 
 

@@ -18,7 +18,7 @@ from partita_api.profile import Profile
 from partita_api.session.request_log import RequestLog
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients
-from partita_runtime.serving.deploy.epochs import epoch
+from partita_runtime.serving.deploy.epochs import CheckState, epoch
 from partita_runtime.serving.deploy.monitoring_access import with_monitoring
 from partita_runtime.serving.deploy.names import (
     FRONTEND,
@@ -91,14 +91,15 @@ def frontend_application(
     clients: AllowedClients | None = None,
     versions: tuple[VersionRoute, ...] = (),
     request_log: RequestLog | None = None,
+    check: CheckState | None = None,
 ) -> dict[str, Any]:
-    """The application of the session's frontend. It serves `plan` once the plan's replicas are ready.
+    """The application of the session's frontend. It serves `plan` once its replicas are ready, if `check` lets it.
 
     Until then it serves the previous plan. It answers `clients` only, None for everybody, sends requests for other
     `versions` on, and logs requests by `request_log`, None for nowhere. Profiles are by (module, pool), pools by name.
     """
     bandwidth = {name: float(pool.spec.bandwidth) for name, pool in pools.items()}
-    serving = epoch(session, plan, profiles, bandwidth, clients, versions, request_log)
+    serving = epoch(session, plan, profiles, bandwidth, clients, versions, request_log, check)
     return {
         "name": frontend_name(session.key),
         "route_prefix": route_prefix(session.key),

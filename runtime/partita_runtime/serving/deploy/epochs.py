@@ -1,6 +1,7 @@
 """An epoch of a session as data: JSON for the `user_config` of its frontend."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, Final, Self
 
 from pydantic import model_validator
@@ -18,9 +19,18 @@ from partita_runtime.serving.deploy.version_routes import VersionRoute
 
 GIVEN_UP_AFTER_SLOS: Final = 4
 """A frontend gives up a request after this many times its SLO, and some seconds."""
-_NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template", "versions"}
+_NOT_OF_FRONTENDS: Final = {"clients", "engine", "expose", "pod_template", "quality", "versions"}
 """Parts of a session's spec that only the operator reads. A frontend of an earlier version refuses what it does not
 know."""
+
+
+class CheckState(StrEnum):
+    """What the quality check of the session says of the epoch's plan."""
+
+    AWAITED = "Awaited"
+    """The plan must not serve yet."""
+    OPEN = "Open"
+    """It may serve. Samples are answered, too."""
 
 
 class Epoch(SpecModel):
@@ -41,6 +51,8 @@ class Epoch(SpecModel):
     request_log: RequestLog | None = None
     """Where requests are logged, as the platform allows, and not what `session` has; None for nowhere. It changes
     without waiting for the plan, too."""
+    check: CheckState | None = None
+    """None for a session without a quality check: no samples are answered."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
@@ -67,10 +79,12 @@ def epoch(
     clients: AllowedClients | None = None,
     versions: tuple[VersionRoute, ...] = (),
     request_log: RequestLog | None = None,
+    check: CheckState | None = None,
 ) -> Epoch:
     """The epoch in which `plan` serves the session's `clients`, beside other `versions` of the session.
 
-    It logs requests by `request_log`, None for nowhere. Profiles are by (module, pool), bandwidth by pool in bit/s.
+    It logs requests by `request_log`, None for nowhere. `check` says whether the plan may serve. Profiles are by
+    (module, pool), bandwidth by pool in bit/s.
     Raises KeyError with the key of a missing profile.
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
@@ -89,4 +103,5 @@ def epoch(
         clients=clients,
         versions=versions,
         request_log=request_log,
+        check=check,
     )

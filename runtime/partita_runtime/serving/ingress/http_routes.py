@@ -28,6 +28,8 @@ class Operation(StrEnum):
     OPENAPI = "openapi"
     SIGNALS = "signals"
     METRICS = "metrics"
+    CHECK = "check"
+    """A sample of a quality check, to be executed on one plan."""
     # Refused, for the reasons in `triton.REFUSALS`:
     REPOSITORY = "repository"
     SHARED_MEMORY = "shared_memory"
@@ -60,6 +62,8 @@ class Route(NamedTuple):
     operation: Operation
     model: str | None = None
     version: str | None = None
+    plan: str | None = None
+    """The plan that executes a sample."""
 
 
 class MethodError(RequestError):
@@ -98,6 +102,7 @@ _READING: Final = ("GET", "HEAD")
 _METHODS: Final[Mapping[Operation, Sequence[str]]] = {
     Operation.INFER: ("POST",),
     Operation.PREDICT: ("POST",),
+    Operation.CHECK: ("POST",),
     Operation.INDEX: ("POST",),
     Operation.REPOSITORY: ("POST",),
     Operation.SHARED_MEMORY: (*_READING, "POST"),
@@ -135,6 +140,8 @@ def _route(parts: Sequence[str], session: str) -> Route | None:
             return Route(Operation.PREDICT, name.removesuffix(_PREDICT))
         case ["v1", "models", name] if ":" not in name:
             return Route(Operation.V1_MODEL, name)
+        case ["partita", "check", plan]:
+            return Route(Operation.CHECK, plan=plan)
         case ["v2", "models", name] if name == _ALL_STATISTICS != session:
             return Route(Operation.STATISTICS)
         case ["v2", "models", _, "trace", "setting"]:

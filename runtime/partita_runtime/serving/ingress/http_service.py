@@ -18,12 +18,14 @@ from partita_runtime.serving.ingress.information import configuration, repositor
 from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
+from partita_runtime.serving.ingress.samples import sample_answer
 from partita_runtime.serving.ingress.versions.choice import ChosenVersion
 from partita_runtime.serving.ingress.versions.forwarding import VersionForwarder
 from partita_runtime.serving.ingress.versions.shadowing import OwnAnswer, Shadowing
 from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE, EventMode, event_mode
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import (
+    RETRY_AFTER_SECONDS,
     Body,
     InferRequest,
     RequestError,
@@ -70,6 +72,8 @@ class HttpCall:
     version: str | None = None
     event: EventMode | None = None
     """How it is a CloudEvent; None if it is not."""
+    plan: str | None = None
+    """The plan that executes a sample."""
 
 
 class HttpAnswer(NamedTuple):
@@ -121,22 +125,26 @@ class HttpService:
 
     def call(self, head: HttpHead) -> HttpCall:
         """Check a request's head. Raises RequestError if the request is refused before its body is read."""
-        operation, model, version = route_of(head, self._name)
-        if operation in _MEASUREMENTS:
+        operation, model, version, plan = route_of(head, self._name)
+        if operation in _OF_THE_OPERATOR:
             self._check_reader(head)
+        if operation is Operation.CHECK and not self._session.answers_samples:
+            raise not_found(head)
         content_type, mode = "", None
         if operation in INFERENCE:
             content_type = _content_type(head, _V1_TYPES if operation is Operation.PREDICT else CONTENT_TYPES)
             mode = event_mode(head.headers, content_type)
             if head.headers.get("content-encoding", "identity") != "identity":
                 raise RequestError(400, "compressed request bodies are not supported")
+        if operation is Operation.CHECK:
+            content_type = _content_type(head, CONTENT_TYPES)
         length = digits(head.headers.get("content-length", "0"))
         if length is None or length > self.settings.max_request_bytes:
             raise too_large(self.settings)
-        return HttpCall(head, operation, content_type, model, version, mode)
+        return HttpCall(head, operation, content_type, model, version, mode, plan)
 
     def _check_reader(self, head: HttpHead) -> None:
-        """Raises RequestError unless the request may read measurements."""
+        """Raises RequestError unless the request may read measurements, and send samples."""
         if self._monitoring_digest is None:
             raise not_found(head)
         if not may_monitor(head.headers.get(CREDENTIALS, ""), self._monitoring_digest):
@@ -187,6 +195,9 @@ class HttpService:
             if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)
                 return
+            if call.operation is Operation.CHECK:
+                self._execute_sample(client, call, body)
+                return
             answer = self._inform(call, body)
         except Exception as error:
             answer = _failure(error)
@@ -225,6 +236,29 @@ class HttpService:
             client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
         except Exception as error:
             client.answer(_failure(error))
+
+    def _execute_sample(self, client: HttpClient, call: HttpCall, body: Body) -> None:
+        executor = self._session.executor_of(call.plan or "")
+        if executor is None:
+            raise RequestError(503, f"plan {call.plan} cannot be executed here now", RETRY_AFTER_SECONDS)
+        format = format_of(is_v1=False, mode=None)
+        received = Received(body, call.content_type, call.head.headers, self.settings.max_json_bytes)
+        requested = format.decode(received, executor.interface)
+        client.began(asyncio.create_task(self._answer_sample(client, format, requested, executor)))
+
+    async def _answer_sample(
+        self, client: HttpClient, format: HttpFormat, requested: InferRequest, executor: EpochExecutor
+    ) -> None:
+        """Not counted, logged or copied: it is no request of a client."""
+        try:
+            if requested.images:
+                requested = await self._session.images.decode(requested, executor.interface)
+            tensors = await sample_answer(executor, requested)
+            headers, content = format.encode(requested, executor.interface, tensors)
+        except Exception as error:
+            client.answer(_failure(error))
+        else:
+            client.answer(HttpAnswer(200, content, headers))
 
     def _inform(self, call: HttpCall, body: Body) -> HttpAnswer:
         session = self._session
@@ -331,9 +365,9 @@ def _logged_content(call: HttpCall, body: Body) -> Content:
     return Content(body, content_type, length)
 
 
-_MEASUREMENTS: Final = {Operation.SIGNALS, Operation.METRICS}
-"""What clients must not read."""
-_NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation.READY, *_MEASUREMENTS})
+_OF_THE_OPERATOR: Final = {Operation.SIGNALS, Operation.METRICS, Operation.CHECK}
+"""What clients must not ask for: it needs the monitoring token."""
+_NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation.READY, *_OF_THE_OPERATOR})
 """What load balancers read without credentials, and the operator and Prometheus with a token of their own."""
 
 

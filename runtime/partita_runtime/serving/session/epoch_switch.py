@@ -25,6 +25,8 @@ class EpochSwitch:
         """The executor that takes new requests; None until the first plan's replicas are there."""
         self.pending: PendingEpoch | None = None
         """The epoch to move to once its replicas and functions are ready."""
+        self.awaits_check = False
+        """Whether the pending epoch must not serve before its answers are checked."""
         self._finishing: list[EpochExecutor] = []
         self._session_key = session_key
         self._patience_seconds = patience_seconds
@@ -39,6 +41,23 @@ class EpochSwitch:
     def oldest(self) -> EpochExecutor | None:
         """The executor of the plan to report: the old plan for as long as requests finish on it."""
         return self._finishing[0] if self._finishing else self.current
+
+    @property
+    def waits_for(self) -> str:
+        """What the pending epoch waits for, in one or two sentences; empty without one."""
+        if self.pending is None:
+            return ""
+        if self.awaits_check and self.pending.prepared:
+            return f"Plan {self.pending.executor.epoch.plan.name} waits until its answers to samples are checked."
+        return self.pending.message
+
+    def executor_of(self, plan: str) -> EpochExecutor | None:
+        """What executes samples on this plan: the pending or the current epoch, if it has the plan and can."""
+        if self.pending is not None and self.pending.executor.epoch.plan.name == plan:
+            return self.pending.executor if self.pending.prepared else None
+        if self.current is None or self.current.epoch.plan.name != plan or not is_complete(self.current.dispatcher):
+            return None
+        return self.current
 
     def move_to(self, epoch: Epoch) -> None:
         """Make an epoch the pending one, unless it is the pending or the current one already."""
@@ -72,7 +91,7 @@ class EpochSwitch:
     def try_switch(self) -> None:
         """Move to the pending epoch if it is ready."""
         pending = self.pending
-        if pending is None or not pending.may_serve(self._patience(pending.executor)):
+        if pending is None or self.awaits_check or not pending.may_serve(self._patience(pending.executor)):
             return
         pending.executor.plan_since = now_micros()
         if self.current is not None:

@@ -104,7 +104,7 @@ class SessionMeasurement:
             session=self._session_key,
             plan=oldest.epoch.plan if oldest else None,
             next_plan=pending.executor.epoch.plan.name if pending else None,
-            message=pending.message if pending else COORDINATOR_AWAY if unscheduled else "",
+            message=self._epochs.waits_for or (COORDINATOR_AWAY if unscheduled else ""),
         )
 
     def _report(self, executor: EpochExecutor | None) -> None:

@@ -22,6 +22,12 @@ class PendingEpoch:
         self._complete_since: int | None = None
 
     @property
+    def prepared(self) -> bool:
+        """Whether it can execute requests: every stage has a replica, and functions and scheduler are there."""
+        dispatcher = self.executor.dispatcher
+        return self._loading.done() and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
+
+    @property
     def message(self) -> str:
         """What it waits for, in one or two sentences."""
         dispatcher = self.executor.dispatcher

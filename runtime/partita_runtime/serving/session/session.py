@@ -13,7 +13,7 @@ from partita_runtime.serving.authentication.authenticator import Authenticator
 from partita_runtime.serving.central.coordinator_link import CoordinatorFinder
 from partita_runtime.serving.central.remote_scheduler import RemoteScheduler
 from partita_runtime.serving.deploy.directory import Announcement
-from partita_runtime.serving.deploy.epochs import Epoch
+from partita_runtime.serving.deploy.epochs import CheckState, Epoch
 from partita_runtime.serving.deploy.version_routes import VersionRoute
 from partita_runtime.serving.dispatch.scheduler import CoreInProcess, MakeScheduler, now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
@@ -74,6 +74,8 @@ class Session:
         """Whose requests are answered."""
         self.versions: tuple[VersionRoute, ...] = ()
         """Other versions of the session, which answer some requests."""
+        self.answers_samples = False
+        """Whether samples of a quality check are answered."""
         self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)
         self.meter = Meter()
         """Counts the requests of this frontend."""
@@ -161,12 +163,20 @@ class Session:
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; the current epoch serves until then.
 
-        Its clients, its other versions and its request log are those of all requests from now on.
+        Its clients, its other versions and its request log are those of all requests from now on. While its check is
+        awaited, only samples are executed on it.
         """
         self.clients.allow(epoch.clients)
         self.versions = epoch.versions
         self.request_log.follow(epoch.request_log)
-        self._epochs.move_to(epoch.model_copy(update={"clients": None, "versions": (), "request_log": None}))
+        self.answers_samples = epoch.check is not None
+        self._epochs.awaits_check = epoch.check is CheckState.AWAITED
+        changed_at_once = {"clients": None, "versions": (), "request_log": None, "check": None}
+        self._epochs.move_to(epoch.model_copy(update=changed_at_once))
+
+    def executor_of(self, plan: str) -> EpochExecutor | None:
+        """What executes samples on this plan, also before it serves; None if it cannot be executed here now."""
+        return self._epochs.executor_of(plan)
 
     def signals(self) -> SessionSignals:
         """The measurements of all frontends over the session's autoscaling window.
