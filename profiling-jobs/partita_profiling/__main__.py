@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from partita_api.profile import Profile, ProfileRequest
 from partita_profiling.isolation import isolate
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, result_line
-from partita_profiling.supervision import ModelTask, run_model
+from partita_profiling.supervision import ModelTask, run_model, start_model_process
 
 DEFAULT_SECONDS = 20.0
 BAD_REQUEST_STATUS = 2
@@ -44,9 +44,10 @@ def main(source: str | None, seconds: float) -> None:
         request = ProfileRequest.model_validate_json(_request_text(source))
     except (ValidationError, OSError, ValueError) as error:
         _fail(ProfileFailure.of("BadRequest", f"the request cannot be read: {error}"), BAD_REQUEST_STATUS)
+    process = start_model_process()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED_STATUS))  # it ends the model's process, too
     isolate()
-    result = run_model(ModelTask(request=request, seconds=seconds), lambda line: print(line, flush=True))
+    result = run_model(process, ModelTask(request=request, seconds=seconds), lambda line: print(line, flush=True))
     if not isinstance(result, Profile):
         _fail(result, 1)
     print(result_line(result), flush=True)

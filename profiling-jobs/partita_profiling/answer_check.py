@@ -11,18 +11,22 @@ from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel
 from partita_runtime.models.partitioned_model import PartitionedModel, WholeModel
 
-BATCH = 2
+LARGEST_BATCH = 2
 RELATIVE_TOLERANCE = 1e-3
 """Relative to the largest number in a tensor: folded constants round differently, wrong cuts cause large errors."""
 
 
-def check_answer(whole: TorchModel, blocks: PartitionedModel, inputs: Inputs) -> tuple[str, ...]:
+def check_answer(
+    whole: TorchModel, blocks: PartitionedModel, inputs: Inputs, batch: int = LARGEST_BATCH
+) -> tuple[str, ...]:
     """Run both on the standard input; returns warnings about cuts with numbers beyond half precision.
+
+    batch: the largest batch that will be served; LARGEST_BATCH is enough.
 
     Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or if the cut changes the answer.
     """
-    tensors = examples(inputs, BATCH)
-    warnings = []
+    given = examples(inputs, min(batch, LARGEST_BATCH))
+    tensors, warnings = given, []
     for index in range(len(blocks.blocks)):
         tensors = blocks.run(index, index + 1, tensors)
         if index < len(blocks.cuts) and any(t.is_floating_point() and t.abs().max() > LARGEST_HALF for t in tensors):
@@ -37,7 +41,7 @@ def check_answer(whole: TorchModel, blocks: PartitionedModel, inputs: Inputs) ->
                 f"output {i} contains NaN or infinity on the standard input; "
                 "check the weights and the input scale that the model expects",
             )
-    for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, inputs), strict=True)):
+    for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, inputs, given), strict=True)):
         if not _close(tensor, want):
             raise ModelError(
                 ModelErrorReason.BAD_OUTPUT,
@@ -48,8 +52,8 @@ def check_answer(whole: TorchModel, blocks: PartitionedModel, inputs: Inputs) ->
 
 
 @torch.no_grad()
-def _whole_answer(whole: TorchModel, inputs: Inputs) -> Sequence[torch.Tensor]:
-    answer: Sequence[torch.Tensor] = WholeModel(whole, inputs)(*examples(inputs, BATCH))
+def _whole_answer(whole: TorchModel, inputs: Inputs, given: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    answer: Sequence[torch.Tensor] = WholeModel(whole, inputs)(*given)
     return answer
 
 

@@ -15,7 +15,7 @@ _SET_DUMPABLE: Final = 4
 
 
 def isolate() -> None:
-    """Close this process to all processes without CAP_SYS_PTRACE; call it before the first child starts.
+    """Close this process to all processes without CAP_SYS_PTRACE; call it before a child runs code of models.
 
     From now on nothing more is imported from files: children may be able to write to directories of the search path,
     such as the working directory. So import everything before.

@@ -31,7 +31,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     whole = loaded.model
     model = partition(whole, request.takes, request.blocks)
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
-    warnings = [*model.warnings, *check_answer(whole, model, request.takes)]
+    warnings = [*model.warnings, *check_answer(whole, model, request.takes, max(request.batch_sizes))]
     memory = block_memory(model, request.takes)
     device = _device(request, model, warnings)
     if request.curve is not None:

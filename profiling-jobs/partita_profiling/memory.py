@@ -1,7 +1,7 @@
 """The memory of a model's blocks."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,19 +19,32 @@ def block_memory(model: PartitionedModel, inputs: Inputs) -> tuple[BlockMemory, 
     """Weights of every block, and the peak of its activations for one sample, in bytes.
 
     Counted during the run of one sample, independent of the device; scratch space of libraries is not included. For
-    ONNX Runtime the activations are those of the graph: it runs operations in the same order.
+    ONNX Runtime the activations are those of the graph, without a run: it runs operations in the same order.
     """
-    found = []
+    blocks = [model.block(index) for index in range(len(model.blocks))]
+    onnx = [block.activation_bytes for block in blocks if isinstance(block, OnnxModule)]
+    activations = onnx if model.is_onnx else _counted(blocks, inputs)
+    return tuple(
+        BlockMemory(weights_bytes=_weights_bytes(block), activation_bytes=peak)
+        for block, peak in zip(blocks, activations, strict=True)
+    )
+
+
+def _weights_bytes(block: torch.nn.Module) -> int:
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()}
+    return sum(storages.values())
+
+
+def _counted(blocks: Sequence[torch.nn.Module], inputs: Inputs) -> list[int]:
+    """The peak of every block's activations in a run of one sample."""
+    peaks = []
     tensors: Any = examples(inputs, 1)
-    for index in range(len(model.blocks)):
-        block = model.block(index)
+    for block in blocks:
         with torch.no_grad(), LiveTensors() as live:
             tensors = [tensor.clone() for tensor in tensors]
             tensors = block(*tensors)
-        weights = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()}
-        activations = block.activation_bytes if isinstance(block, OnnxModule) else live.peak_bytes
-        found.append(BlockMemory(weights_bytes=sum(weights.values()), activation_bytes=activations))
-    return tuple(found)
+        peaks.append(live.peak_bytes)
+    return peaks
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,7 +1,6 @@
-"""The process that runs the model: it captures, cuts and times it, and reports the result to the process above it.
+"""What the process of the model does: it captures, cuts and times it, and reports the result to the process above it.
 
-`python -m partita_profiling.model_process DESCRIPTOR` reads its task from standard input, and writes one result line
-to the descriptor. Imports torch; the process above does not.
+Imports torch; the process above does not.
 """
 
 import os
@@ -10,19 +9,18 @@ import traceback
 from datetime import UTC, datetime
 
 from partita_api.profile import Profile
-from partita_profiling.isolation import end_with_parent
 from partita_profiling.job import run
 from partita_profiling.result import ProfileFailure, result_line
 from partita_profiling.supervision import ModelTask
 from partita_runtime.models.errors import ModelError
 
 
-def main() -> None:
-    """Run the task, and report how it ended."""
-    end_with_parent()
-    result = _run(ModelTask.model_validate_json(sys.stdin.read()))
-    with os.fdopen(int(sys.argv[1]), "w") as report:
-        report.write(result_line(result) + "\n")
+def run_task(task: int, report: int) -> None:
+    """Read a ModelTask from the descriptor `task`, run it, and write one result line to the descriptor `report`."""
+    with os.fdopen(task) as tasks:
+        result = _run(ModelTask.model_validate_json(tasks.read()))
+    with os.fdopen(report, "w") as results:
+        results.write(result_line(result) + "\n")
 
 
 def _run(task: ModelTask) -> Profile | ProfileFailure:
@@ -36,7 +34,3 @@ def _run(task: ModelTask) -> Profile | ProfileFailure:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-
-
-if __name__ == "__main__":
-    main()

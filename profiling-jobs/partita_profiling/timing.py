@@ -23,6 +23,8 @@ Progress = Callable[[str], None]
 LEAST_REPEATS: Final = 3
 ENOUGH_REPEATS: Final = 10
 MOST_REPEATS: Final = 50
+MOST_SECONDS: Final = 2.0
+"""How long a block is timed at one batch size, unless LEAST_REPEATS take longer."""
 STEADY_SPREAD: Final = 0.02
 """With ENOUGH_REPEATS and a spread below this, the measurement stops."""
 
@@ -103,7 +105,7 @@ class BlockTimer:
         for size in sizes:
             column = []
             for call in self._calls(size):
-                share = (end - time.perf_counter()) / cells_left
+                share = min(MOST_SECONDS, (end - time.perf_counter()) / cells_left)
                 column.append(time_repeatedly(partial(self._micros, call), share))
                 cells_left -= 1
             columns.append(column)
@@ -129,8 +131,9 @@ class BlockTimer:
                         self._exit.to_host(answer)
 
             yield call
-            with torch.inference_mode():
-                tensors = compute(tensors)
+            if block < self._count - 1:
+                with torch.inference_mode():
+                    tensors = compute(tensors)
 
     def _micros(self, call: Callable[[], None]) -> float:
         if self._on_gpu:

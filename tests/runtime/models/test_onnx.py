@@ -18,7 +18,9 @@ from partita_runtime.models.capture import examples
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import load_file
 from partita_runtime.models.layers import MAX_CROSSING
+from partita_runtime.models.onnx.graph import with_inputs
 from partita_runtime.models.onnx.module import OnnxModule, joined, onnx_module
+from partita_runtime.models.onnx.observation import inferred, observed, shown_by_runs
 from partita_runtime.models.partitioned_model import PartitionedModel, partition
 
 FOUR = TensorSpec(shape=(4,))
@@ -92,6 +94,30 @@ def test_trained_networks_with_dynamic_widths_answer_as_a_whole(name: str, shape
 
     assert (len(cut.blocks), cut.warnings) == (6, ())
     assert_cut_like(cut, [pixels], list(whole(pixels)))
+
+
+@pytest.mark.parametrize("name", ["resnet", "PP-OCRv6_det_small"])
+def test_inferred_shapes_are_those_of_runs(name: str) -> None:
+    """Text detection of a wide picture takes seconds for each run."""
+    if name in ARCHITECTURES:
+        inputs, whole = IMAGE, onnx_module(exported(lively(name), IMAGE))
+    else:
+        inputs, loaded = TensorSpec(shape=(3, 96, 160)), load_file(packaged(name))
+        assert isinstance(loaded, OnnxModule)
+        whole = loaded
+    model = with_inputs(whole.model, inputs)
+
+    assert inferred(model) == shown_by_runs(model, whole.weights, inputs)
+
+
+def test_shapes_that_inference_does_not_find_are_those_of_runs() -> None:
+    whole = load_file(packaged("PP-OCRv6_rec_small"))
+    assert isinstance(whole, OnnxModule)
+    spec = TensorSpec(shape=(3, 48, 160))
+    model = with_inputs(whole.model, spec)
+
+    assert inferred(model) is None
+    assert observed(model, whole.weights, spec) == shown_by_runs(model, whole.weights, spec)
 
 
 def test_the_cut_is_the_same_in_every_process() -> None:

@@ -72,7 +72,7 @@ class OnnxGraph:
 
 def layered_onnx(whole: OnnxModule, inputs: Inputs) -> OnnxGraph:
     """The layers of a model. Raises ModelError if it does not work on its inputs."""
-    model = _of_inputs(whole.model, inputs)
+    model = with_inputs(whole.model, inputs)
     graph = model.graph
     entries, outputs = (tuple(value.name for value in values) for values in (graph.input, graph.output))
     values = {**observed(model, whole.weights, inputs), **_given(graph, inputs)}
@@ -111,7 +111,7 @@ def layered_onnx(whole: OnnxModule, inputs: Inputs) -> OnnxGraph:
     )
 
 
-def _of_inputs(model: ModelProto, inputs: Inputs) -> ModelProto:
+def with_inputs(model: ModelProto, inputs: Inputs) -> ModelProto:
     """The model with its inputs in the order and shapes of `inputs`. Raises ModelError if it takes something else."""
     names = names_of(inputs)
     entries = {value.name: value for value in _entries(model.graph)}

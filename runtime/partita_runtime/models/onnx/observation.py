@@ -1,6 +1,6 @@
-"""The shapes of all values of an ONNX graph, from two runs with different batch sizes.
+"""The shapes of all values of an ONNX graph for two batch sizes.
 
-Inference of shapes fails on many graphs, because shapes are computed inside them. A run shows them all.
+ONNX infers them without a run. It fails on many graphs, because shapes are computed inside them; a run shows them all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, ValueInfoProto, helper
+from onnx.shape_inference import InferenceError, infer_shapes
 
 from partita_api.session.module import Inputs
 from partita_runtime.models.errors import ModelError, ModelErrorReason
@@ -19,7 +20,7 @@ from partita_runtime.models.onnx.module import CPU, session
 from partita_runtime.models.standard_inputs import standard_inputs
 
 BATCHES: Final = (2, 3)
-"""Batch sizes of the runs; not 1, which broadcasting treats specially."""
+"""Batch sizes of both; not 1, which broadcasting treats specially."""
 _TENSOR: Final = "tensor("
 """The start of ONNX Runtime's name of a tensor's type, such as tensor(float)."""
 _NUMPY_NAMES: Final = {"float": "float32", "double": "float64", "string": "object"}
@@ -28,7 +29,7 @@ _NUMPY_NAMES: Final = {"float": "float32", "double": "float64", "string": "objec
 
 @dataclass(frozen=True)
 class ObservedValue:
-    """A value of the graph, as both runs made it."""
+    """A value of the graph for both batch sizes."""
 
     dtype: str
     """numpy's name of the element type."""
@@ -44,15 +45,34 @@ class ObservedValue:
 
     @property
     def bytes(self) -> int:
-        """Bytes for one sample, or of the larger run if the size does not grow with the batch."""
+        """Bytes for one sample, or of the larger batch if the size does not grow with the batch."""
         size = int(np.prod(self.shapes[-1], dtype=np.int64)) * np.dtype(self.dtype).itemsize
         return size // BATCHES[-1] if self.shapes[0] != self.shapes[-1] else size
 
 
 def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], inputs: Inputs) -> Mapping[str, ObservedValue]:
-    """All tensors that the graph's nodes make for the standard inputs, by name. Raises ModelError.
+    """All tensors that the graph's nodes make for these inputs, by name. Raises ModelError.
 
-    The graph has these inputs in this order. Only shapes leave the runs, so the values need not be in memory together.
+    The graph has these inputs in this order.
+    """
+    return inferred(model) or shown_by_runs(model, weights, inputs)
+
+
+def inferred(model: ModelProto) -> Mapping[str, ObservedValue] | None:
+    """The tensors by inference; None if it does not find the shapes of all of them."""
+    small, large = (_inferred_for(model, batch) for batch in BATCHES)
+    names = [name for node in model.graph.node for name in node.output if name]
+    if not (small.keys() & large.keys()).issuperset(names):
+        return None
+    return {name: ObservedValue(small[name][0], (small[name][1], large[name][1])) for name in names}
+
+
+def shown_by_runs(
+    model: ModelProto, weights: Mapping[str, torch.Tensor], inputs: Inputs
+) -> Mapping[str, ObservedValue]:
+    """The tensors by two runs on the standard inputs. Raises ModelError.
+
+    Only shapes leave the runs, so the values need not be in memory together.
     """
     types = _tensor_types(model, weights)
     shapes = {name: f"{name}/shape" for name in types}
@@ -65,6 +85,26 @@ def observed(model: ModelProto, weights: Mapping[str, torch.Tensor], inputs: Inp
     entries = [value.name for value in model.graph.input]
     small, large = (_run(runs, dict(zip(entries, standard_inputs(inputs, batch), strict=True))) for batch in BATCHES)
     return {name: ObservedValue(dtype, (small[shapes[name]], large[shapes[name]])) for name, dtype in types.items()}
+
+
+def _inferred_for(model: ModelProto, batch: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """numpy's names of the element types, and the shapes, of the tensors whose shapes inference finds."""
+    fixed = ModelProto()
+    fixed.CopyFrom(model)
+    for entry in fixed.graph.input:
+        entry.type.tensor_type.shape.dim[0].dim_value = batch
+    try:
+        graph = infer_shapes(fixed, strict_mode=True, data_prop=True).graph
+    except (InferenceError, ValueError):  # the latter for a model of more than 2 GiB, which cannot be serialized
+        return {}
+    found = {}
+    for value in (*graph.value_info, *graph.output):
+        tensor = value.type.tensor_type
+        sizes = tensor.shape.dim
+        if tensor.HasField("shape") and all(size.HasField("dim_value") for size in sizes):
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+            found[value.name] = dtype, tuple(size.dim_value for size in sizes)
+    return found
 
 
 def _tensor_types(model: ModelProto, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
