@@ -244,14 +244,34 @@ def test_values_need_not_be_in_memory_together_to_be_cut() -> None:
         "import resource\n"
         "from onnx import helper\n"
         "from partita_api.session.module import TensorSpec\n"
-        "from partita_runtime.models.onnx.module import onnx_module\n"
-        "from partita_runtime.models.partitioned_model import partition\n"
+        "from partita_runtime.models.onnx.observation import shown_by_runs\n"
         "from tests.runtime.models.onnx_files import floats, made\n"
         "names = ['x', *(f'v{i}' for i in range(149)), 'y']\n"
         "nodes = [helper.make_node('Relu', [a], [b]) for a, b in zip(names, names[1:])]\n"
         "model = made(nodes, [floats('x', 'batch', 1000, 1000)], [floats('y', 'batch', 1000, 1000)])\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "partition(onnx_module(model), TensorSpec(shape=(1000, 1000)), 4)\n"
+        "shown_by_runs(model, {}, TensorSpec(shape=(1000, 1000)))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 400_000, "kilobytes"
+
+
+def test_models_of_a_process_share_the_memory_of_their_values() -> None:
+    # Each model has values of 64 MB; two of them are alive at a time.
+    code = (
+        "import resource\n"
+        "import torch\n"
+        "from onnx import helper\n"
+        "from partita_runtime.models.onnx.module import onnx_module\n"
+        "from tests.runtime.models.onnx_files import floats, made\n"
+        "names = ['x', 'a', 'b', 'c', 'y']\n"
+        "nodes = [helper.make_node('Sin', [a], [b]) for a, b in zip(names, names[1:])]\n"
+        "sides = floats('x', 'batch', 4000, 4000), floats('y', 'batch', 4000, 4000)\n"
+        "models = [onnx_module(made(nodes, sides[:1], sides[1:])) for _ in range(6)]\n"
+        "given = torch.ones(1, 4000, 4000)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "for model in models: model(given)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -114,11 +114,27 @@ def available_providers() -> tuple[str, ...]:
     return tuple(onnxruntime.get_available_providers())
 
 
+@cache
+def _share_memory() -> None:
+    """Let all sessions of this process take the memory for values on the host from one place.
+
+    Each would otherwise keep what its largest run has needed: gigabytes for the models of a sub-cluster, of which few
+    run at a time.
+    """
+    import onnxruntime
+
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    onnxruntime.create_and_register_allocator(memory, None)
+
+
 def session(model: ModelProto, weights: Mapping[str, torch.Tensor], provider: str, *, optimize: bool = True) -> Any:
     """An `onnxruntime.InferenceSession` with as many threads as torch has. Raises ModelError."""
     import onnxruntime
 
+    _share_memory()
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.use_env_allocators", "1")
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # replicas share their cores
     options.log_severity_level = 3  # errors
