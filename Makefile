@@ -44,11 +44,11 @@ $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 
 install: $(VENV)/.installed  ## Make the virtual environment
 
-demo: install  ## Serve examples/traffic end to end on this machine: API server, Ray, operator, load, report
-	$(BIN)/partita demo --example examples/traffic --report report/traffic
+demo: install  ## Serve examples/ocr, which reads text, end to end on this machine: API server, Ray, operator, load, report
+	$(BIN)/partita demo --example examples/ocr --report report/ocr
 
 demo-kubernetes: install  ## The same, always with Kubernetes, which is downloaded or built the first time (5 to 10 minutes)
-	$(BIN)/partita demo --example examples/traffic --report report/traffic --api-server kubernetes
+	$(BIN)/partita demo --example examples/ocr --report report/ocr --api-server kubernetes
 
 demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 requests (800 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated

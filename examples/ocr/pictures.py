@@ -5,7 +5,7 @@ python -m ocr.pictures FOLDER    # writes one picture of each kind
 
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,6 +56,9 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
     "empty": Layout(500, 400, lines=0, words=0, size=20),
 }
 
+SMALL: Final = tuple(name for name, layout in LAYOUTS.items() if layout.width * layout.height < 1_000_000)
+"""All kinds but the largest."""
+
 
 @dataclass(frozen=True)
 class Rendered:
@@ -86,9 +89,9 @@ def rendered(layout: Layout, seed: int = 0) -> Rendered:
     return Rendered(_with_noise(picture, layout.noise, generator), lines)
 
 
-def pictures(count: int, seed: int = 0) -> NDArray[np.object_]:
-    """`count` encoded pictures `[count, 1]` of all kinds but the largest, the same for the same seed."""
-    layouts = [layout for layout in LAYOUTS.values() if layout.width * layout.height < 1_000_000]
+def pictures(count: int, seed: int = 0, kinds: Sequence[str] = SMALL) -> NDArray[np.object_]:
+    """`count` encoded pictures `[count, 1]` of these kinds in turn, the same for the same seed."""
+    layouts = [LAYOUTS[kind] for kind in kinds]
     encoded = np.empty((count, 1), np.object_)
     for i in range(count):
         encoded[i, 0] = rendered(layouts[i % len(layouts)], seed + i).png

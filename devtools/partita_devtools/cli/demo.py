@@ -15,8 +15,8 @@ from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
-from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.machine import check_memory, measure_machine
+from partita_devtools.demo.example import Example, demonstration, read_example
+from partita_devtools.demo.machine import LEAST_MEMORY_GIB, check_memory, measure_machine
 from partita_devtools.demo.report.write import write_report
 from partita_devtools.demo.result import DemoResult
 from partita_devtools.demo.run import run_demo
@@ -41,7 +41,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     "--example",
     "directory",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("examples/traffic"),
+    default=Path("examples/ocr"),
     show_default=True,
     help="Folder with manifests and the Python package that they name.",
 )
@@ -95,13 +95,14 @@ def demo(
     """Start an API server, Ray and the operator, serve an example, send load, and write a report.
 
     Everything keeps running afterwards; `partita dev down` stops it. Ctrl-C stops what this command has started. Exit
-    code 4 if the planned load was not served within the SLO, or if answers differ from those of the whole models.
+    code 4 if the planned load was not served within the SLO, if answers differ from those of the whole models, or if
+    more than 1 % of the characters in pictures are read otherwise than by the example's package.
     """
     started = time.monotonic()
     example = read_example(directory)
     running = load_dev_environment(state_dir)
     if running is None or not running.ray.is_running():
-        check_memory(memory_facts())
+        check_memory(memory_facts(), getattr(demonstration(example), "MEMORY_GIB", LEAST_MEMORY_GIB))
     machine = measure_machine()
     with stopped_if_interrupted() as undo:
         environment = _environment(example, state_dir, api_server, kubeconfig, undo)
@@ -147,6 +148,10 @@ def _facts(result: DemoResult, page: Path) -> dict[str, object]:
             {"name": phase.name, **_without_series(json.loads(phase.report.to_json()))} for phase in result.phases
         ],
         "verification": asdict(result.verification) if result.verification else None,
+        "pictures": [
+            {"name": p.name, "served": p.served, "characters": p.characters, "different": p.different}
+            for p in result.pictures
+        ],
         "report": str(page),
     }
 

@@ -29,7 +29,7 @@ class DemoConfig:
     """A demonstration on a running development environment with a running operator."""
 
     example: Path
-    """Folder of the example, such as examples/traffic."""
+    """Folder of the example, such as examples/ocr."""
     command: str = "partita demo"
     """Starts the demonstration, and what it needs, again."""
     namespace: str = "default"

@@ -1,24 +1,34 @@
 """A demonstration's result for the terminal."""
 
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from partita_devtools.demo.result import DemoResult
+from partita_devtools.demo.result import DemoResult, ReadPicture
 from partita_devtools.demo.summary import (
     accelerators,
     achievement,
     comparison_sentence,
     mean_utilization,
+    reads_like_package,
     reasons_for_misses,
     stage_rows,
+    unlike_package,
 )
+
+MOST_LINES: Final = 2
+"""Lines of text of a picture that are printed; the report has all."""
 
 
 def print_result(result: DemoResult, console: Console) -> None:
-    """Print the plan, its cost, and its results under load."""
+    """Print the text of pictures, the plan, its cost, and its results under load."""
+    for line in _pictures(result.pictures):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(Group(_plan_table(result), Text(_cost(result)), Text(), _phase_table(result), _verdict(result)))
     for reason in reasons_for_misses(result):
         # Not in the frame, and not wrapped: it proposes a command to paste.
@@ -26,9 +36,25 @@ def print_result(result: DemoResult, console: Console) -> None:
 
 
 def slo_met(result: DemoResult) -> bool:
-    """Whether the planned load was served within the SLO, and answers equal those of the whole models."""
+    """Whether the planned load was served within the SLO, and answers equal those of models and package."""
     agrees = result.verification is None or result.verification.agrees
-    return agrees and result.phases[0].report.attainment >= result.session.spec.slo.attainment.fraction
+    return (
+        agrees
+        and reads_like_package(result.pictures)
+        and result.phases[0].report.attainment >= result.session.spec.slo.attainment.fraction
+    )
+
+
+def _pictures(pictures: Sequence[ReadPicture]) -> Iterator[str]:
+    """The first lines of text of every picture: in the picture, as it was served, and as the package reads it."""
+    for picture in pictures:
+        yield f"picture {picture.name}, {len(picture.written)} lines of text"
+        texts = {"in it": picture.written, "served": picture.served, picture.package: picture.own}
+        for number in range(min(MOST_LINES, max(map(len, texts.values())))):
+            for reader, lines in texts.items():
+                yield f"  {reader:8}  {lines[number] if number < len(lines) else '(no line)'}"
+    if pictures:
+        yield f"from the text that {pictures[0].package} reads, {unlike_package(pictures)}\n"
 
 
 def _plan_table(result: DemoResult) -> Table:

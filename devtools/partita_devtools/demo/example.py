@@ -21,8 +21,8 @@ from partita_devtools.ray_cluster.third_party_imports import third_party_imports
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.protocol.interface import Interface
 
-PHOTOGRAPHS: Final = "photos:photographs"
-"""Function of a package that returns normalised photographs, from a count and a seed."""
+DEMONSTRATION: Final = "demonstration"
+"""Module of an example's package that makes its requests: `requests(count, seed)` returns tensors by input name."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_example(directory: Path, namespace: str = "default") -> Example:
     """The example in `directory`; `namespace` is for a session without a namespace. Raises DemoError."""
     paths = sorted((directory / "manifests").glob("*.yaml"))
     if not paths:
-        raise DemoError(f"there are no manifests/*.yaml in {directory}; give an example such as examples/traffic")
+        raise DemoError(f"there are no manifests/*.yaml in {directory}; give an example such as examples/ocr")
     found = Manifests()
     try:
         for path in paths:
@@ -96,38 +96,43 @@ def importable(example: Example) -> Iterator[None]:
         sys.path.remove(path)
 
 
-def samples(example: Example, count: int, seed: int) -> dict[str, NDArray[Any]]:
-    """`count` samples for the session's inputs, by input name, each `[count, ...]`.
+def demonstration(example: Example) -> Any:
+    """The module `demonstration` of the package of the session's first model; None if it has none.
 
-    Photographs if the package of the session's first model has them in the right size, else noise.
+    Raises DemoError if it cannot be imported.
     """
-    inputs = Interface(example.session.metadata.name, example.session.spec, {}).inputs
-    photographs = _photographs(example, count, seed)
-    return {
-        name: photographs
-        if photographs is not None and photographs.shape[1:] == spec.shape and spec.dtype is DType.FP32
-        else _noise(spec, count, seed)
-        for name, spec in inputs.items()
-    }
-
-
-def _photographs(example: Example, count: int, seed: int) -> NDArray[np.float32] | None:
     model = next(module.model for module in example.session.spec.modules if module.model is not None)
     if model.entrypoint is None or example.is_emulated:
         return None
-    module, _, function = PHOTOGRAPHS.partition(":")
+    package = model.entrypoint.partition(":")[0].partition(".")[0]
+    if not (example.python_path / package / f"{DEMONSTRATION}.py").is_file():
+        return None
     try:
         with importable(example):
-            make = getattr(importlib.import_module(f"{model.entrypoint.partition('.')[0]}.{module}"), function)
-    except (ImportError, AttributeError):
-        return None
-    photographs: NDArray[np.float32] = make(count, seed)
-    return photographs
+            return importlib.import_module(f"{package}.{DEMONSTRATION}")
+    except ImportError as error:
+        raise DemoError(f"{package}/{DEMONSTRATION}.py cannot be imported: {error}; install what it imports") from error
+
+
+def samples(example: Example, count: int, seed: int) -> dict[str, NDArray[Any]]:
+    """`count` samples for the session's inputs, by input name, each `[count, ...]`. Raises DemoError.
+
+    They are those of the example's module `demonstration`, or noise.
+    """
+    made = demonstration(example)
+    if made is not None:
+        requests: dict[str, NDArray[Any]] = made.requests(count, seed)
+        return requests
+    inputs = Interface(example.session.metadata.name, example.session.spec, {}).inputs
+    return {name: _noise(spec, count, seed) for name, spec in inputs.items()}
 
 
 def _noise(spec: TensorSpec, count: int, seed: int) -> NDArray[Any]:
     if spec.dtype is DType.BYTES:
-        raise DemoError("the demonstration cannot make BYTES for an input; it needs sessions with inputs of numbers")
+        raise DemoError(
+            "the demonstration cannot make BYTES for an input; write a function requests(count, seed) in "
+            f"{DEMONSTRATION}.py beside the session's models, which returns tensors by input name"
+        )
     generator = np.random.default_rng(seed)
     dtype = NUMPY_DTYPES[spec.dtype]
     if dtype.kind == "f":

@@ -19,7 +19,7 @@ REQUEST_SECONDS: Final = 0.03
 SHARE: Final = 0.35
 """Share of the remaining cores for the planned load. The rest is for double load and bursts."""
 LEAST_MEMORY_GIB: Final = 4.0
-"""Memory for the API server, Ray, the operator and the models of examples/traffic, in GiB."""
+"""Memory for the API server, Ray, the operator and the models of an example that declares no memory, in GiB."""
 LEAST_RATE: Final = 1
 """Requests per second even on a machine without a free core."""
 
@@ -64,12 +64,12 @@ def measure_machine(seconds: float = 2.0) -> Machine:
     return CpuTicks.now().machine_since(before)
 
 
-def check_memory(memory: MemoryFacts | Unknown) -> None:
+def check_memory(memory: MemoryFacts | Unknown, needed_gib: float = LEAST_MEMORY_GIB) -> None:
     """Raises DemoError if too little is free. The kernel would kill some process in the middle."""
-    if isinstance(memory, MemoryFacts) and memory.available < LEAST_MEMORY_GIB * GIB:
+    if isinstance(memory, MemoryFacts) and memory.available < needed_gib * GIB:
         free, total = memory.available / GIB, memory.total / GIB
         raise DemoError(
-            f"{free:.1f} of {total:.1f} GiB memory are free, and the demonstration needs {LEAST_MEMORY_GIB:g}; "
+            f"{free:.1f} of {total:.1f} GiB memory are free, and the demonstration needs {needed_gib:g}; "
             "stop other programs (the largest: ps aux --sort=-rss | head -5), or use a larger machine"
         )
 

@@ -63,6 +63,43 @@ class Verification:
 
 
 @dataclass(frozen=True)
+class ReadPicture:
+    """A picture, and the text that was read in it."""
+
+    name: str
+    png: bytes
+    package: str
+    """The package that has read it beside the session."""
+    written: tuple[str, ...]
+    """The lines of text in the picture."""
+    served: tuple[str, ...]
+    """The lines that the session has read."""
+    own: tuple[str, ...]
+    """The lines that the package has read."""
+
+    @property
+    def characters(self) -> int:
+        """Characters of the package's text; the end of a line counts as one."""
+        return len("\n".join(self.own))
+
+    @property
+    def different(self) -> int:
+        """Fewest characters to insert, delete or replace to make the served text of the package's."""
+        return distance("\n".join(self.served), "\n".join(self.own))
+
+
+def distance(a: str, b: str) -> int:
+    """Levenshtein's distance."""
+    row = list(range(len(b) + 1))
+    for i, character in enumerate(a, start=1):
+        left = [i]
+        for j, other in enumerate(b, start=1):
+            left.append(min(left[-1] + 1, row[j] + 1, row[j - 1] + (character != other)))
+        row = left
+    return row[-1]
+
+
+@dataclass(frozen=True)
 class DemoResult:
     """Everything that the report shows."""
 
@@ -90,7 +127,10 @@ class DemoResult:
     """None if executions were emulated."""
     simulated: SimulatedPlan | None
     """None if there are no profiles to simulate with."""
+    pictures: tuple[ReadPicture, ...] = ()
+    """Empty if the example reads no text."""
 
     def to_json(self) -> bytes:
-        """The result as a JSON object with the names of the fields."""
-        return TypeAdapter(DemoResult).dump_json(self, indent=2, by_alias=True)
+        """The result as a JSON object with the names of the fields, without the files of pictures."""
+        left_out = {"pictures": {"__all__": {"png"}}}
+        return TypeAdapter(DemoResult).dump_json(self, indent=2, by_alias=True, exclude=left_out)

@@ -14,6 +14,7 @@ from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
 from partita_devtools.demo.machine import affordable_rate
+from partita_devtools.demo.pictures import read_pictures
 from partita_devtools.demo.possible_slo import possible_slo_ms
 from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.simulation import simulate_plan
@@ -84,6 +85,7 @@ async def _demonstrate(
         f"the first request is answered {first_answer_after_s:.0f} s after the start of this command"
     )
 
+    pictures = await read_pictures(endpoint, example, report)
     verification = await _verification(endpoint, example, expected, watch, report)
     load_after_s = watch.elapsed()
     phases, looks = await send_phases(
@@ -113,6 +115,7 @@ async def _demonstrate(
         samples=looks,
         verification=verification,
         simulated=simulated,
+        pictures=pictures,
     )
 
 

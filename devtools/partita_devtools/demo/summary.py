@@ -2,17 +2,19 @@
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec, Stage
-from partita_devtools.demo.result import DemoResult, SignalSample
+from partita_devtools.demo.result import DemoResult, ReadPicture, SignalSample
 from partita_runtime.serving.telemetry.signals import SessionStageSignals
 
 WITHOUT_PARTITIONING: Final = "no-partitioning"
 """The planning strategy that does not partition models."""
+MOST_UNLIKE: Final = 0.01
+"""The largest share of characters that may be read otherwise than by the example's package."""
 SLOWER: Final = 1.1
 """Factor from which a stage counts as slower than its profile."""
 
@@ -69,6 +71,20 @@ def comparison_sentence(plan: PipelinePlanSpec) -> str:
     without = f"{found.whole_value:.{digits}f} {kind.unit} without partitioning"
     word = "more" if found.ratio > 1 else "less"
     return f"the same as {without}" if change < 0.0005 else f"{change:.0%} {word} than {without}"
+
+
+def unlike_package(pictures: Sequence[ReadPicture]) -> str:
+    """How many characters of all pictures are read otherwise than by the package, in words."""
+    different, characters = (
+        sum(getattr(picture, name) for picture in pictures) for name in ("different", "characters")
+    )
+    return f"{different} of {characters} characters differ ({different / max(1, characters):.2%})"
+
+
+def reads_like_package(pictures: Sequence[ReadPicture]) -> bool:
+    """Whether at most MOST_UNLIKE of all characters are read otherwise than by the package."""
+    characters = sum(picture.characters for picture in pictures)
+    return sum(picture.different for picture in pictures) <= MOST_UNLIKE * characters
 
 
 def stage_name(key: str) -> str:

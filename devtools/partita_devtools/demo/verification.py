@@ -62,11 +62,23 @@ def reference(example: Example, inputs: Tensors) -> Reference:
 
 async def ask(endpoint: SessionEndpoint, expected: Reference) -> list[Tensors]:
     """The session's answer for each sample of the reference. Raises DemoError for a request that is not answered."""
-    async with httpx.AsyncClient(timeout=_TIMEOUT_S) as http:
-        return [
-            await _ask(http, endpoint, {name: tensor[i : i + 1] for name, tensor in expected.inputs.items()})
-            for i in range(len(expected.answers))
-        ]
+    return [
+        await answer(endpoint, {name: tensor[i : i + 1] for name, tensor in expected.inputs.items()})
+        for i in range(len(expected.answers))
+    ]
+
+
+async def answer(endpoint: SessionEndpoint, inputs: Tensors) -> Tensors:
+    """The session's answer for one sample. Raises DemoError if there is none."""
+    payload = encode_request(inputs)
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT_S) as http:
+            given = await http.post(endpoint.infer_url, content=payload.body, headers=dict(payload.headers))
+        if given.status_code != 200:
+            raise DemoError(f"{endpoint.infer_url} answers {given.status_code}: {given.text[:500]}")
+        return decode_answer(given.headers, given.content)
+    except (httpx.HTTPError, AnswerError) as error:
+        raise DemoError(f"no answer from {endpoint.infer_url}: {error!r}") from error
 
 
 def verify(
@@ -86,14 +98,3 @@ def verify(
             yield from models().answers({name: tensor[number] for name, tensor in expected.inputs.items()})
 
     return compare(given, expected.answers, TOLERANCE[session.execution.cut_dtype], rounded)
-
-
-async def _ask(http: httpx.AsyncClient, endpoint: SessionEndpoint, inputs: Tensors) -> Tensors:
-    payload = encode_request(inputs)
-    try:
-        answer = await http.post(endpoint.infer_url, content=payload.body, headers=dict(payload.headers))
-        if answer.status_code != 200:
-            raise DemoError(f"{endpoint.infer_url} answers {answer.status_code}: {answer.text[:500]}")
-        return decode_answer(answer.headers, answer.content)
-    except (httpx.HTTPError, AnswerError) as error:
-        raise DemoError(f"no answer from {endpoint.infer_url}: {error!r}") from error

@@ -1,4 +1,4 @@
-"""The demonstration as a whole, as `make demo` runs it: an API server, Ray, real models, load, and the report."""
+"""The demonstration as a whole, with a smaller example than `make demo`: API server, Ray, models, load, report."""
 
 import json
 import re

@@ -32,7 +32,7 @@ spec:
 
 def write(directory: Path, *documents: str) -> Path:
     manifests = directory / "manifests"
-    manifests.mkdir()
+    manifests.mkdir(parents=True)
     for number, document in enumerate(documents):
         (manifests / f"{number}.yaml").write_text(document)
     return directory
@@ -64,7 +64,7 @@ def test_folder_that_is_no_example_is_refused(documents: tuple[str, ...], want_m
         read_example(write(tmp_path, *documents))
 
 
-def test_photographs_are_sent_where_models_compute() -> None:
+def test_an_example_with_a_demonstration_makes_its_requests() -> None:
     photographs = samples(read_example(EXAMPLES / "traffic"), 3, seed=1)
 
     assert photographs["input"].shape == (3, 3, 224, 224)
@@ -72,7 +72,7 @@ def test_photographs_are_sent_where_models_compute() -> None:
     assert neighbours[0, 1] > 0.9, "neighbouring pixels of a photograph are alike, those of noise are not"
 
 
-def test_noise_is_sent_to_emulated_accelerators_and_to_packages_without_photographs(tmp_path: Path) -> None:
+def test_noise_is_sent_to_emulated_accelerators_and_to_packages_without_a_demonstration(tmp_path: Path) -> None:
     emulated = samples(read_example(EXAMPLES / "traffic-emulated"), 2, seed=1)
     unknown = samples(read_example(write(tmp_path, POOL, SESSION)), 2, seed=1)
 
@@ -94,3 +94,11 @@ def test_samples_repeat_with_the_seed() -> None:
 
     np.testing.assert_array_equal(samples(example, 2, seed=7)["input"], samples(example, 2, seed=7)["input"])
     assert not np.array_equal(samples(example, 2, seed=7)["input"], samples(example, 2, seed=8)["input"])
+
+
+def test_a_demonstration_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
+    example = read_example(write(tmp_path / "nowhere", POOL, SESSION))
+    (tmp_path / "nowhere" / "demonstration.py").write_text("import package_that_is_missing")
+
+    with pytest.raises(DemoError, match="No module named 'package_that_is_missing'; install what it imports"):
+        samples(example, 2, seed=1)

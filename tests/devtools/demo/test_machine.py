@@ -65,6 +65,11 @@ def test_too_little_memory_is_said_before_anything_starts() -> None:
     assert "RSS" in shown.splitlines()[0]
 
 
+def test_an_example_may_need_more_memory() -> None:
+    with pytest.raises(DemoError, match=r"6\.0 of 8\.0 GiB memory are free, and the demonstration needs 9;"):
+        check_memory(MemoryFacts(8 * GIB, 6 * GIB), 9.0)
+
+
 @pytest.mark.parametrize("memory", [MemoryFacts(8 * GIB, 6 * GIB), Unknown("no /proc")], ids=["enough", "unknown"])
 def test_enough_or_unknown_memory_is_no_obstacle(memory: MemoryFacts | Unknown) -> None:
     check_memory(memory)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.devtools.demo.demo_results import agreement, demo_result
 from partita_devtools.demo.report.plan_figure import plan_diagram
 from partita_devtools.demo.report.svg import VARIABLES
 from partita_devtools.demo.report.write import render, write_report
-from partita_devtools.demo.result import DemoResult
+from partita_devtools.demo.result import DemoResult, ReadPicture, distance
 from partita_runtime.load.report import summarize
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -198,3 +199,42 @@ def test_diagram_puts_modules_in_the_order_of_the_dag_and_nothing_on_top_of_anot
             assert card.x < box.x < box.x + box.width < card.x + card.width
             assert card.y < box.y < box.y + box.height < card.y + card.height
     assert len(diagram.arrows) == 3
+
+
+PICTURES = (
+    ReadPicture(
+        "note",
+        b"\x89PNG note",
+        "rapidocr",
+        ("two lines", "of text"),
+        ("two lines", "of text"),
+        ("two lines", "of text"),
+    ),
+    ReadPicture("receipt", b"\x89PNG receipt", "rapidocr", ("42.50 EUR",), ("42.50 FUR",), ("42.50 EUR",)),
+)
+
+
+def test_pictures_are_on_the_page_with_their_text_and_beside_it(result: DemoResult, tmp_path: Path) -> None:
+    page = write_report(replace(result, pictures=PICTURES), tmp_path).read_text()
+
+    assert "1 of 26 characters differ (3.85%)" in words(page)
+    assert "42.50 EUR 42.50 FUR 42.50 EUR 1 of 9" in words(page)
+    assert f"data:image/png;base64,{b64encode(PICTURES[0].png).decode()}" in outline(page).links
+    assert {file.name: file.read_bytes() for file in (tmp_path / "pictures").iterdir()} == {
+        f"{picture.name}.png": picture.png for picture in PICTURES
+    }
+    assert json.loads((tmp_path / "result.json").read_text())["pictures"][1]["served"] == ["42.50 FUR"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "want"),
+    [
+        pytest.param("", "", 0, id="nothing"),
+        pytest.param("", "abc", 3, id="all missing"),
+        pytest.param("abc", "", 3, id="all added"),
+        pytest.param("kitten", "sitting", 3, id="replaced and added"),
+        pytest.param("ab\ncd", "abcd", 1, id="a line less"),
+    ],
+)
+def test_distance_of_texts(a: str, b: str, want: int) -> None:
+    assert distance(a, b) == distance(b, a) == want

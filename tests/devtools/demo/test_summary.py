@@ -12,7 +12,7 @@ from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_devtools.demo.console import print_result, slo_met
-from partita_devtools.demo.result import DemoResult, SignalSample
+from partita_devtools.demo.result import DemoResult, ReadPicture, SignalSample
 from partita_devtools.demo.summary import (
     accelerators,
     batch_sizes,
@@ -22,6 +22,15 @@ from partita_devtools.demo.summary import (
     replicas,
     stage_rows,
     utilization,
+)
+
+READ = ReadPicture(
+    name="note",
+    png=b"",
+    package="rapidocr",
+    written=("first line", "second line", "third line"),
+    served=("first line",),
+    own=("first line", "second lime"),
 )
 
 
@@ -134,6 +143,23 @@ def test_accelerators_are_counted_by_pool() -> None:
             id="too late",
         ),
         pytest.param(lambda result: replace(result, samples=()), ["-"], True, id="no signals"),
+        pytest.param(
+            lambda result: replace(result, pictures=(READ,)),
+            [
+                "picture note, 3 lines of text\n  in it     first line\n",
+                "  served    first line\n  rapidocr  first line\n",
+                "  in it     second line\n  served    (no line)\n  rapidocr  second lime\n",
+                "from the text that rapidocr reads, 12 of 22 characters differ (54.55%)",
+            ],
+            False,
+            id="text is read otherwise than by the package",
+        ),
+        pytest.param(
+            lambda result: replace(result, pictures=(replace(READ, served=READ.own),)),
+            ["0 of 22 characters differ (0.00%)"],
+            True,
+            id="text is not what is in the picture, but what the package reads",
+        ),
     ],
 )
 def test_terminal_says_how_it_went(change: Callable[[DemoResult], DemoResult], want: list[str], want_met: bool) -> None:

@@ -139,7 +139,7 @@ def test_simulated_overload_misses_the_slo(manifests: Path, profiles: Path) -> N
         pytest.param(
             ["operator", "run", "--config", "{broken}"], ExitCode.BAD_INPUT, "is not YAML", id="no config file"
         ),
-        pytest.param(["demo", "--example", "{empty}"], ExitCode.FAILED, "examples/traffic", id="no example"),
+        pytest.param(["demo", "--example", "{empty}"], ExitCode.FAILED, "examples/ocr", id="no example"),
     ],
 )
 def test_bad_input_is_explained(

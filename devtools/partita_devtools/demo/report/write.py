@@ -1,6 +1,7 @@
 """Writes the report's page and the result."""
 
 import platform
+from base64 import b64encode
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,15 +19,21 @@ from partita_devtools.demo.summary import (
     comparison_sentence,
     mean_utilization,
     stage_rows,
+    unlike_package,
 )
 
 PAGE: Final = "index.html"
 RESULT: Final = "result.json"
+PICTURES: Final = "pictures"
 
 
 def write_report(result: DemoResult, directory: Path) -> Path:
-    """Write `index.html`, which needs no other file, and `result.json` into `directory`; the page's path."""
+    """Write `index.html`, which needs no other file, and result and pictures into `directory`; the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
+    for picture in result.pictures:
+        file = directory / PICTURES / f"{picture.name}.png"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(picture.png)
     (directory / RESULT).write_bytes(result.to_json())
     page = directory / PAGE
     page.write_text(render(result), encoding="utf-8")
@@ -42,7 +49,7 @@ def render(result: DemoResult) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"ms": _milliseconds, "percent": _percent, "money": _money}
+    environment.filters |= {"ms": _milliseconds, "percent": _percent, "money": _money, "base64": _base64}
     return environment.get_template("page.html.j2").render(
         result=result,
         session=result.session.metadata.name,
@@ -50,6 +57,7 @@ def render(result: DemoResult) -> str:
         plan=result.plan.spec,
         headline=result.phases[0].report,
         achievement=achievement(result.plan.spec),
+        unlike_package=unlike_package(result.pictures),
         comparison=comparison(result.plan.spec),
         comparison_sentence=comparison_sentence(result.plan.spec),
         utilization=mean_utilization(result),
@@ -69,6 +77,10 @@ def _milliseconds(value: float | None) -> str:
 
 def _percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value * 100:.{digits}f} %"
+
+
+def _base64(file: bytes) -> str:
+    return b64encode(file).decode()
 
 
 def _money(value: str | float) -> str:
