@@ -8,6 +8,7 @@ from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import StatusModel
 from partita_api.session.edge import Edge
 from partita_api.session.module import Module, ModuleName
+from partita_api.session.sizes import declared_shares
 
 _Share = Annotated[Percent, Field(json_schema_extra={"maxLength": 9})]
 
@@ -50,6 +51,16 @@ class MeasuredEndpoint(StatusModel):
     declared_millis: int = Field(ge=1, le=600_000, description="maxMillis of the spec for which this counts instead.")
 
 
+class MeasuredSizes(StatusModel):
+    """Size classes whose samples have other shares than declared."""
+
+    module: ModuleName = Field(description="The module.")
+    shares: tuple[_Share, ...] = Field(max_length=8, description="Shares of its samples, the smallest class first.")
+    declared_shares: tuple[_Share, ...] = Field(
+        max_length=8, description="Shares of the spec for which these count instead."
+    )
+
+
 class Measured(StatusModel):
     """Measured values. For everything else the spec counts."""
 
@@ -57,6 +68,17 @@ class Measured(StatusModel):
     endpoints: tuple[MeasuredEndpoint, ...] = Field(
         default=(), max_length=32, description="Endpoints, instead of the spec's maxMillis."
     )
+
+    sizes: tuple[MeasuredSizes, ...] = Field(
+        default=(), max_length=16, description="Shares of size classes, instead of the spec's."
+    )
+
+    def of_sizes(self, module: Module) -> MeasuredSizes | None:
+        """What counts for a module's size classes: measured while the same was declared. None: the declared shares."""
+        declared = declared_shares(module.sizes or ())
+        return next(
+            (each for each in self.sizes if (each.module, each.declared_shares) == (module.name, declared)), None
+        )
 
     def of_endpoint(self, module: Module) -> MeasuredEndpoint | None:
         """What counts for a module's endpoint: measured while the same was declared. None: the declared time."""

@@ -61,6 +61,9 @@ def with_measured(spec: InferenceSessionSpec, measured: Measured | None) -> Infe
 
 
 def _measured_module(module: Module, measured: Measured) -> Module:
+    if module.sizes is not None and (sized := measured.of_sizes(module)) is not None:
+        sizes = zip(module.sizes, sized.shares, strict=True)
+        return module.model_copy(update={"sizes": tuple(s.model_copy(update={"share": share}) for s, share in sizes)})
     found = measured.of_endpoint(module)
     if found is None or module.endpoint is None:
         return module

@@ -1,6 +1,7 @@
 """The sizes of samples that a module takes: fields and rules of its size classes."""
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final
@@ -68,6 +69,12 @@ class Size(SpecModel):
         json_schema_extra={"maxLength": 9},
         description='Expected share of the module\'s samples, such as "30%". Default: all classes have the same.',
     )
+
+
+def declared_shares(sizes: Sequence[Size]) -> tuple[Percent, ...]:
+    """The expected share of each size class; the same of all if none is declared."""
+    equal = Percent(f"{round(Decimal(100) / max(len(sizes), 1), 4).normalize():f}%")
+    return tuple(equal if size.share is None else size.share for size in sizes)
 
 
 def class_name(module: str, size: int) -> str:

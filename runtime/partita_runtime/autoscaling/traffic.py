@@ -5,7 +5,7 @@ to a new plan only if it has lasted, and if enough answers were counted.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -56,14 +56,19 @@ class TrafficCounts(StatusModel):
     """Sub-requests that they made, by `edge_key`."""
     endpoint_calls: dict[str, _Count] = {}
     """Calls of endpoints by how long they took, by `latency_key`."""
+    size_classes: dict[str, _Count] = {}
+    """Samples of models with size classes, by the name of the smallest class that they fit into."""
 
-    def only_of(self, edges: Iterable[tuple[str, str]], endpoints: Iterable[str]) -> "TrafficCounts":
-        """The counts of these edges and endpoints only, whatever else a frontend reports."""
+    def only_of(
+        self, edges: Iterable[tuple[str, str]], endpoints: Iterable[str], size_classes: Iterable[str] = ()
+    ) -> "TrafficCounts":
+        """The counts of these edges, endpoints and size classes only, whatever else a frontend reports."""
         pairs = list(edges)
         keys = {
             "decided": [decision_key(*pair, decision) for pair in pairs for decision in EdgeDecision],
             "sent": [edge_key(*pair) for pair in pairs],
             "endpoint_calls": [f"{module}/{step}" for module in endpoints for step in range(STEPS)],
+            "size_classes": list(size_classes),
         }
         counts = {name: getattr(self, name) for name in keys}
         return TrafficCounts(
@@ -76,6 +81,7 @@ class TrafficCounts(StatusModel):
             (self.decided, earlier.decided),
             (self.sent, earlier.sent),
             (self.endpoint_calls, earlier.endpoint_calls),
+            (self.size_classes, earlier.size_classes),
         )
         return all(now.get(key, 0) >= count for now, before in pairs for key, count in before.items())
 
@@ -86,6 +92,11 @@ class TrafficCounts(StatusModel):
             for decision in (EdgeDecision.TAKEN, EdgeDecision.NOT_TAKEN)
         )
         return EdgeCounts(taken + left, taken, self.sent.get(edge_key(source, target), 0))
+
+    def of_size_class(self, name: str, classes: Sequence[str]) -> "EdgeCounts":
+        """The samples of all `classes` of a module, as answers of which those of one class were sent on."""
+        samples = self.size_classes.get(name, 0)
+        return EdgeCounts(sum(self.size_classes.get(each, 0) for each in classes), samples, samples)
 
 
 @dataclass(frozen=True)
@@ -186,18 +197,45 @@ def lasting_edge(
     been exceeded in each third of a time that is long enough, or not reached in any. The highest third counts.
     """
 
-    def of_edge(counts: TrafficCounts) -> EdgeCounts:
-        return counts.of_edge(source, target)
+    found = _lasting(history, lambda counts: counts.of_edge(source, target), planned, may_fall)
+    return None if found is None else found[0]
+
+
+def lasting_shares(
+    history: TrafficHistory, classes: Sequence[str], planned: Sequence[float], *, may_fall: bool = True
+) -> tuple[float, ...] | None:
+    """The share of each size class of a module, if plans must be made for them; None while `planned` is still right.
+
+    The rule is that of `lasting_edge` for each of the classes, and the shares are those of the whole time. Shares fall
+    where others rise: without `may_fall`, only a share that has risen counts.
+    """
+    for number, name in enumerate(classes):
+
+        def of_class(counts: TrafficCounts, name: str = name) -> EdgeCounts:
+            return counts.of_size_class(name, classes)
+
+        if (found := _lasting(history, of_class, planned[number], may_fall)) is not None:
+            _, start = found
+            (_, before), (_, now) = history.samples[start], history.samples[-1]
+            counts = [now.size_classes.get(each, 0) - before.size_classes.get(each, 0) for each in classes]
+            return tuple(count / sum(counts) for count in counts)
+    return None
+
+
+def _lasting(
+    history: TrafficHistory, of_edge: Callable[[TrafficCounts], EdgeCounts], planned: float, may_fall: bool
+) -> tuple[EdgeCounts, int] | None:
+    """The highest third of the time in which the mean has changed, and the number of the sample that begins it."""
 
     def suffice(counts: EdgeCounts) -> bool:
         return counts.suffice(planned)
 
-    risen = _thirds(history, RISE_SECONDS, of_edge, suffice)
+    risen, start = _thirds(history, RISE_SECONDS, of_edge, suffice)
     if risen and min(third.mean for third in risen) > planned * RISE:
-        return max(risen, key=lambda third: third.mean)
-    fallen = _thirds(history, FALL_SECONDS, of_edge, suffice)
+        return max(risen, key=lambda third: third.mean), start
+    fallen, start = _thirds(history, FALL_SECONDS, of_edge, suffice)
     if may_fall and fallen and max(third.mean for third in fallen) < planned * FALL:
-        return max(fallen, key=lambda third: third.mean)
+        return max(fallen, key=lambda third: third.mean), start
     return None
 
 
@@ -210,10 +248,10 @@ def lasting_latency(history: TrafficHistory, module: str, planned: float) -> int
     def of_endpoint(counts: TrafficCounts) -> CallCounts:
         return CallCounts(latencies_of(module, counts.endpoint_calls))
 
-    risen = [third.p99 for third in _thirds(history, RISE_SECONDS, of_endpoint, CallCounts.suffice)]
+    risen = [third.p99 for third in _thirds(history, RISE_SECONDS, of_endpoint, CallCounts.suffice)[0]]
     if risen and min(risen) > planned * RISE:
         return max(risen)
-    fallen = [third.p99 for third in _thirds(history, FALL_SECONDS, of_endpoint, CallCounts.suffice)]
+    fallen = [third.p99 for third in _thirds(history, FALL_SECONDS, of_endpoint, CallCounts.suffice)[0]]
     return max(fallen) if fallen and max(fallen) < planned * FALL else None
 
 
@@ -222,8 +260,10 @@ def _thirds(
     seconds: float,
     counts_of: Callable[[TrafficCounts], _Counts],
     suffice: Callable[[_Counts], bool],
-) -> list[_Counts]:
+) -> tuple[list[_Counts], int]:
     """The shortest time of at least `seconds` with enough counts, in its thirds; empty if there is none.
+
+    With the number of the sample that begins it.
 
     A longer time has more counts. So few of them are looked at.
     """
@@ -239,8 +279,8 @@ def _thirds(
     long_enough = range(bisect_right(times, times[last] - seconds) if times else 0)
     start = bisect_left(long_enough, True, key=is_too_short) - 1
     if start < 0:
-        return []
+        return [], 0
     third = (times[last] - times[start]) / 3
     marks = [start, bisect_right(times, times[start] + third) - 1, bisect_right(times, times[last] - third) - 1, last]
     parts = [between(begin, end) for begin, end in pairwise(marks)]
-    return [part for part in parts if part]
+    return [part for part in parts if part], start

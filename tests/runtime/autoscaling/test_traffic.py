@@ -18,6 +18,7 @@ from partita_runtime.autoscaling.traffic import (
     edge_key,
     lasting_edge,
     lasting_latency,
+    lasting_shares,
 )
 
 EDGE = ("detector", "plates")
@@ -139,3 +140,43 @@ def test_a_percentile_of_counts_is_that_of_the_latencies_rounded_up(micros: list
     exact = sorted(micros)[ceil(len(micros) * share) - 1]
     found = percentile(latencies_of("plates", counts), share)
     assert min(exact, 1e9) <= found + 1 <= max(exact, 100) * 1.1 + 2
+
+
+CLASSES = ("bert-s64", "bert-s128", "bert-s512")
+DECLARED = (0.5, 0.4, 0.1)
+
+
+def samples(*parts: tuple[float, float, tuple[float, ...]]) -> TrafficHistory:
+    """Parts one after the other: seconds, samples per second, and the shares of the classes."""
+    seen, at, total = TrafficHistory().add(0, TrafficCounts(), 1), 0, [0.0, 0.0, 0.0]
+    for seconds, rate, shares in parts:
+        for _ in range(0, round(seconds), 5):
+            at += 5
+            total = [count + 5 * rate * share for count, share in zip(total, shares, strict=True)]
+            counted = {name: round(count) for name, count in zip(CLASSES, total, strict=True)}
+            seen = seen.add(at, TrafficCounts(size_classes=counted), 1)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("seen", "may_fall", "want"),
+    [
+        pytest.param(samples((600, 100, DECLARED)), True, None, id="as planned"),
+        pytest.param(samples((600, 100, (0.48, 0.41, 0.11))), True, None, id="inside the band"),
+        pytest.param(samples((55, 100, (0.1, 0.1, 0.8))), True, None, id="not for long yet"),
+        pytest.param(samples((60, 100, (0.1, 0.1, 0.8))), True, (0.1, 0.1, 0.8), id="for long enough"),
+        pytest.param(
+            samples((240, 100, DECLARED), (60, 100, (0.1, 0.1, 0.8))), True, (0.1, 0.1, 0.8), id="not what was before"
+        ),
+        pytest.param(samples((60, 5, (0.1, 0.1, 0.8))), True, None, id="too few samples"),
+        pytest.param(samples((300, 100, (0.54, 0.44, 0.02))), True, (0.54, 0.44, 0.02), id="a rare class is rarer"),
+        pytest.param(samples((300, 100, (0.54, 0.44, 0.02))), False, None, id="and may not fall"),
+        pytest.param(samples((300, 100, (0.0, 0.0, 1.0))), True, (0.0, 0.0, 1.0), id="only one class"),
+        pytest.param(TrafficHistory(), True, None, id="nothing counted"),
+    ],
+)
+def test_lasting_shares_of_size_classes_count_together(
+    seen: TrafficHistory, may_fall: bool, want: tuple[float, ...] | None
+) -> None:
+    found = lasting_shares(seen, CLASSES, DECLARED, may_fall=may_fall)
+    assert (None if found is None else pytest.approx(found, abs=0.002)) == want

@@ -1,17 +1,25 @@
 """What the session's plans are made for instead of what its spec declares, because it was measured."""
 
+from collections.abc import Sequence
 from math import ceil, floor, log10
 
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
-from partita_api.measured import Measured, MeasuredEdge, MeasuredEndpoint
+from partita_api.measured import Measured, MeasuredEdge, MeasuredEndpoint, MeasuredSizes
 from partita_api.module_graph import with_measured
 from partita_api.session.edge import Edge
 from partita_api.session.module import Module
+from partita_api.session.sizes import class_name, declared_shares
 from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.session.annotations import pause_reason
 from partita_operator.reconcile.world import SessionWorld
-from partita_runtime.autoscaling.traffic import EdgeCounts, TrafficHistory, lasting_edge, lasting_latency
+from partita_runtime.autoscaling.traffic import (
+    EdgeCounts,
+    TrafficHistory,
+    lasting_edge,
+    lasting_latency,
+    lasting_shares,
+)
 
 
 def with_counted_traffic(
@@ -21,7 +29,9 @@ def with_counted_traffic(
     if signals is None:
         return history
     edges = [(edge.source, edge.target) for edge in session.spec.edges]
-    counts = signals.traffic.only_of(edges, [m.name for m in session.spec.modules if m.endpoint is not None])
+    endpoints = [module.name for module in session.spec.modules if module.endpoint is not None]
+    sized = [name for module in session.spec.modules for name in _classes(module)]
+    counts = signals.traffic.only_of(edges, endpoints, sized)
     return history.add(seconds, counts, session.metadata.generation)
 
 
@@ -38,8 +48,36 @@ def measured(world: SessionWorld) -> Measured | None:
     found = Measured(
         edges=tuple([edge for each in spec.edges if (edge := _edge(world, each)) is not None]),
         endpoints=tuple([endpoint for each in spec.modules if (endpoint := _endpoint(world, each)) is not None]),
+        sizes=tuple([sizes for each in spec.modules if (sizes := _sizes(world, each)) is not None]),
     )
-    return found if found.edges or found.endpoints else None
+    return found if found.edges or found.endpoints or found.sizes else None
+
+
+def _classes(module: Module) -> list[str]:
+    """Names of the size classes of a module that has some."""
+    return [class_name(module.name, size.size) for size in module.sizes or ()]
+
+
+def _sizes(world: SessionWorld, module: Module) -> MeasuredSizes | None:
+    if module.sizes is None:
+        return None
+    known = (world.session.status.measured or Measured()).of_sizes(module)
+    if pause_reason(world.session) is not None:
+        return known
+    declared = declared_shares(module.sizes)
+    planned = [share.fraction for share in (declared if known is None else known.shares)]
+    shares = lasting_shares(world.traffic, _classes(module), planned, may_fall=not world.keeping_pools)
+    if shares is None:
+        return known
+    return MeasuredSizes(module=module.name, shares=_adding_up(shares), declared_shares=declared)
+
+
+def _adding_up(shares: Sequence[float]) -> tuple[Percent, ...]:
+    """The shares in tenths of a percent, none of them 0%; the largest one is what is left of 100%."""
+    tenths = [max(1, round(1000 * share)) for share in shares]
+    largest = tenths.index(max(tenths))
+    tenths[largest] += 1000 - sum(tenths)
+    return tuple(_percent(count / 10) for count in tenths)
 
 
 def _endpoint(world: SessionWorld, module: Module) -> MeasuredEndpoint | None:

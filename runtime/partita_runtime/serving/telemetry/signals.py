@@ -180,7 +180,12 @@ class Meter:
     @property
     def traffic(self) -> TrafficCounts:
         """What plans can be made for."""
-        return TrafficCounts(decided=dict(self.decided), sent=dict(self.sent), endpoint_calls=dict(self.endpoint_calls))
+        return TrafficCounts(
+            decided=dict(self.decided),
+            sent=dict(self.sent),
+            endpoint_calls=dict(self.endpoint_calls),
+            size_classes=dict(self.size_classes),
+        )
 
     def forget(self, before: int) -> None:
         """Drop the latencies of requests that were answered before this time; no window needs them."""

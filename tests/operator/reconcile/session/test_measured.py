@@ -37,7 +37,7 @@ class Running:
         self.made.add(pool("fast").gpus(64).build(), built.build())
         self.made.run(15)
         self._answers = self._taken = self._sent = 0
-        self._calls = Counter[str]()
+        self._calls, self._samples = Counter[str](), Counter[str]()
 
     def count(self, share: float, fan_out: float, seconds: int) -> None:
         """For so many seconds, answers of the detector that are sent on and multiplied like this."""
@@ -58,6 +58,14 @@ class Running:
         for _ in range(0, seconds, 5):
             self._calls[latency_key(endpoint, millis * 1000)] += 5 * RATE
             counts = TrafficCounts(endpoint_calls=dict(self._calls))
+            self.made.engine.reported[KEY] = replace(signals(None, RATE), traffic=counts)
+            self.made.run(5, every=5)
+
+    def fit(self, shares: dict[str, float], seconds: int) -> None:
+        """For so many seconds, samples that fit into these size classes."""
+        for _ in range(0, seconds, 5):
+            self._samples.update({name: round(5 * RATE * share) for name, share in shares.items()})
+            counts = TrafficCounts(size_classes=dict(self._samples))
             self.made.engine.reported[KEY] = replace(signals(None, RATE), traffic=counts)
             self.made.run(5, every=5)
 
@@ -183,3 +191,40 @@ def test_an_endpoint_that_answers_faster_leaves_more_of_the_slo_to_models() -> N
     assert running.made.session("traffic").status.measured is None, "at most what is declared"
     applied = running.made.engine.applied[KEY]
     assert [m.reserved_millis for m in applied.session.spec.modules] == [None, 50], "the first plan again"
+
+
+SIZED = session("traffic").sized("bert", {64: "50%", 512: "50%"})
+
+
+def shares_planned(running: Running) -> list[list[str | None]]:
+    """Of the size classes, in each problem that was solved."""
+    return [[size.share for size in problem.spec.modules[0].sizes or ()] for problem in running.made.problems]
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        pytest.param((0.123456, 0.876544), ["12.4%", "87.6%"], id="rounded"),
+        pytest.param((0.0, 1.0), ["0.1%", "99.9%"], id="a class without samples keeps a share"),
+    ],
+)
+def test_measured_shares_of_size_classes_that_last_lead_to_another_plan(
+    found: tuple[float, float], want: list[str]
+) -> None:
+    running = Running(SIZED.with_spec(rate=Rate(requests_per_second=RATE, source=RateSource.OBSERVED)))
+    running.fit(dict(zip(("bert-s64", "bert-s512"), found, strict=True)), 90)
+    assert shares_planned(running) == [["50%", "50%"], want]
+    measured = running.made.session("traffic").status.measured
+    assert measured is not None
+    assert [(each.module, [*each.shares], [*each.declared_shares]) for each in measured.sizes] == [
+        ("bert", want, ["50%", "50%"])
+    ]
+    running.made.restart()
+    running.fit({}, 30)
+    assert shares_planned(running)[-1] == want, "another operator goes on with them"
+
+
+def test_declared_shares_of_size_classes_stay_if_the_rate_is_declared() -> None:
+    running = Running(SIZED.with_spec(rate=Rate(requests_per_second=RATE)))
+    running.fit({"bert-s512": 1.0}, 600)
+    assert shares_planned(running) == [["50%", "50%"]]

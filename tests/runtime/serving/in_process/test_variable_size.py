@@ -101,6 +101,7 @@ async def test_each_class_is_measured(alone: Stand) -> None:
         await infer(alone, np.ones((1, 2, width), np.float32))
     signals = (await alone.client.get("/partita/signals", headers=MONITORING)).json()
     assert {stage["module"] for stage in signals["stages"]} == {"read-s8", "read-s16", "read-s32"}
+    assert signals["traffic"]["sizeClasses"] == {"read-s8": 2, "read-s32": 1}
     metrics = (await alone.client.get("/partita/metrics", headers=MONITORING)).text
     for size, count in ((8, 2.0), (32, 1.0)):
         labels = f'module="read-s{size}",session="default/reading"'
