@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,9 @@ def written(path: Path, factor: float) -> np.ndarray:
     return answer
 
 
-def of_file(path: Path) -> Json:
+def of_file(path: Path, **spec: Any) -> Json:
     module = {"name": "detector", "model": {"file": str(path)}, "input": {"shape": [3, 32, 32]}}
-    made = detection("filed", modules=[module], edges=[], pools=["e2e-fast"])
+    made = detection("filed", modules=[module], edges=[], pools=["e2e-fast"], **spec)
     del made["spec"]["poolSelector"]
     return made
 
