@@ -14,9 +14,20 @@ def header(name: str, value: str = "b") -> Json:
     return {"header": {"name": name, "value": value}}
 
 
+def promoted() -> Json:
+    """As many steps as a version may have."""
+    return {"promotion": {"stepsPercent": [*range(1, 9)], "minutes": 10_080}}
+
+
 def largest_versions() -> list[Json]:
     return [
-        {"name": f"{number:032}", "session": "s" * 54, "share": "12.5000%", **header("x" * 64, f"{number:128}".strip())}
+        {
+            "name": f"{number:032}",
+            "session": "s" * 54,
+            "share": "12.5000%",
+            **promoted(),
+            **header("x" * 64, f"{number:128}".strip()),
+        }
         for number in range(8)
     ]
 
@@ -57,6 +68,27 @@ REFUSED = [
         pytest.param(
             SESSION,
             "spec.versions",
+            [version(share=share, promotion={"stepsPercent": steps})],
+            "promotion.stepsPercent must be below share, the smallest first",
+            id=name,
+        )
+        for name, share, steps in (
+            ("steps in another order", "100%", [25, 5]),
+            ("a step as large as the share", "50.0%", [5, 50]),
+            ("steps to no share", "0%", [5]),
+        )
+    ],
+    pytest.param(
+        SESSION,
+        "spec.versions",
+        [version(promotion={"stepsPercent": [5]})],
+        "promotion.stepsPercent must be below share, the smallest first",
+        id="steps without a share",
+    ),
+    *[
+        pytest.param(
+            SESSION,
+            "spec.versions",
             [version(**header(name))],
             "must not be a header with a meaning of its own",
             id=f"a version by {name}",
@@ -65,6 +97,12 @@ REFUSED = [
     ],
 ]
 ACCEPTED = [
+    pytest.param(
+        SESSION,
+        "spec.versions",
+        [version(share="100%", promotion={"stepsPercent": [1, 5, 9, 50], "minutes": 60})],
+        id="a share in steps",
+    ),
     pytest.param(
         SESSION, "spec.versions", [version(share="0.0%", shadow={"absoluteTolerance": "0.01"})], id="a shadow version"
     ),

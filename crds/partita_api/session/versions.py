@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from partita_api.fields.quantity import Percent, Quantity
-from partita_api.meta import MAX_SESSION_NAME, NAME_PATTERN, Rule, SpecModel, StatusModel
+from partita_api.meta import MAX_SESSION_NAME, NAME_PATTERN, Rule, SpecModel, StatusModel, Timestamp
 
 OWN_VERSION: Final = "1"
 """The version that a session is itself."""
@@ -68,6 +68,35 @@ class Shadow(SpecModel):
     )
 
 
+class Promotion(SpecModel):
+    """The way of a version to its share, in steps."""
+
+    steps_percent: tuple[Annotated[int, Field(ge=1, le=99)], ...] = Field(
+        min_length=1,
+        max_length=8,
+        description="Shares in percent before the version has its whole share, the smallest first, such as [5, 25].",
+    )
+    minutes: int = Field(
+        default=10,
+        ge=1,
+        le=10_080,
+        description="Minutes of each step. The next one begins once the version has answered requests and met its SLO "
+        "for as long.",
+    )
+
+    @property
+    def shares(self) -> tuple[Percent, ...]:
+        """The shares of the steps."""
+        return tuple(Percent(f"{step}%") for step in self.steps_percent)
+
+
+def _steps_lead_to_share(version: "Version") -> bool:
+    if version.promotion is None:
+        return True
+    steps = version.promotion.steps_percent
+    return [*steps] == sorted(steps) and steps[-1] < Decimal(version.share.removesuffix("%"))
+
+
 class Version(SpecModel):
     """One version: a session of the same namespace."""
 
@@ -82,6 +111,13 @@ class Version(SpecModel):
             lambda version: version.shadow is None or (version.share.fraction == 0 and version.header is None),
             "!has(self.shadow) || (!has(self.header) && (!has(self.share) || "
             "double(self.share.replace('%', '')) == 0.0))",
+        ),
+        Rule(
+            "promotion.stepsPercent must be below share, the smallest first",
+            _steps_lead_to_share,
+            "!has(self.promotion) || (has(self.share) && self.promotion.stepsPercent.isSorted() && "
+            "double(self.promotion.stepsPercent[size(self.promotion.stepsPercent) - 1]) < "
+            "double(self.share.replace('%', '')))",
         ),
     )
 
@@ -106,7 +142,10 @@ class Version(SpecModel):
     withdraw_if_slo_missed: bool = Field(
         default=False,
         description="Take the version's share away once its session's condition SLOMet is False. The share comes back "
-        "when the spec of this session changes.",
+        "when the spec of this session changes. Always so with promotion.",
+    )
+    promotion: Promotion | None = Field(
+        default=None, description="Give the version its share in steps. Default: at once."
     )
     header: VersionHeader | None = Field(
         default=None, description="Requests with this header go to the version. Default: none do."
@@ -170,6 +209,8 @@ class VersionStatus(StatusModel):
     ready: bool = Field(description="Whether it gets its share of the requests.")
     share: str = Field(description="Share of the requests that choose no version, as it is now.")
     copies: str | None = Field(default=None, description="Share of the requests that it gets copies of, as it is now.")
+    promoted: str | None = Field(default=None, description="With promotion: the share of the step that it has reached.")
+    promoted_time: Timestamp | None = Field(default=None, description="When this step began.")
     withdrawn_generation: int | None = Field(
         default=None, ge=0, description="The metadata.generation for which the share was taken away."
     )

@@ -1,14 +1,18 @@
 """The other versions of a session: where their requests go now, and the condition VersionsReady."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType, is_true
 from partita_api.fields.quantity import Percent
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_api.session.versions import Shadow, Version, VersionStatus
+from partita_operator.reconcile.actions import Event
 from partita_operator.reconcile.findings import Finding, condition, listed
-from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.promotion import Step, promotion_step
+from partita_operator.reconcile.reasons import Reason, Severity
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.serving.deploy.epochs import GIVEN_UP_AFTER_SLOS
 from partita_runtime.serving.deploy.names import route_prefix
@@ -26,6 +30,7 @@ class SessionVersions:
     statuses: tuple[VersionStatus, ...] = ()
     finding: Finding | None = None
     """The condition VersionsReady; None for a session that never had versions."""
+    events: tuple[Event, ...] = ()
 
     @property
     def shares(self) -> str | None:
@@ -48,18 +53,54 @@ class _VersionObstacle:
     """Whether nothing at all is sent to it."""
 
 
-def session_versions(world: SessionWorld) -> SessionVersions:
+@dataclass(frozen=True)
+class _VersionState:
+    """A version now."""
+
+    version: Version
+    obstacle: _VersionObstacle | None
+    step: Step | None
+    """With promotion, unless there is an obstacle."""
+
+    @property
+    def share(self) -> Percent:
+        """What it gets while nothing is in its way."""
+        return self.version.share if self.step is None else self.step.share
+
+
+def session_versions(world: SessionWorld, now: datetime) -> SessionVersions:
     """Where the requests for other versions of the session go."""
     versions = world.session.spec.versions
     if not versions:
         before = condition(world.session.status.conditions, ConditionType.VERSIONS_READY)
         return SessionVersions(finding=_no_versions() if before is not None else None)
-    obstacles = {version.name: _obstacle(world, version) for version in versions}
+    states = [_state(world, version, now) for version in versions]
     return SessionVersions(
-        routes=tuple(_route(world, version, obstacles[version.name]) for version in versions),
-        statuses=tuple(_status(world.session, version, obstacles[version.name]) for version in versions),
-        finding=_finding(versions, {name: found for name, found in obstacles.items() if found is not None}),
+        routes=tuple(_route(world, state) for state in states),
+        statuses=tuple(_status(world.session, state) for state in states),
+        finding=_finding(states),
+        events=tuple(event for state in states for event in _promotion_events(world.session, state)),
     )
+
+
+def _state(world: SessionWorld, version: Version, now: datetime) -> _VersionState:
+    obstacle, other = _obstacle(world, version), _session_of(world, version)
+    if obstacle is not None or other is None:
+        return _VersionState(version, obstacle, None)
+    return _VersionState(version, None, promotion_step(version, _before(world.session, version), other, now))
+
+
+def _before(session: InferenceSession, version: Version) -> VersionStatus | None:
+    return next((status for status in session.status.versions if status.name == version.name), None)
+
+
+def _promotion_events(session: InferenceSession, state: _VersionState) -> tuple[Event, ...]:
+    """The event of a version that has reached another step."""
+    before = _before(session, state.version)
+    if state.step is None or before is None or before.promoted in (None, state.step.share):
+        return ()
+    message = f"Version {state.version.name} gets {state.step.share} of the requests, after {before.promoted}."
+    return (Event(Severity.NORMAL, "VersionPromoted", message),)
 
 
 def _obstacle(world: SessionWorld, version: Version) -> _VersionObstacle | None:
@@ -90,7 +131,7 @@ def _passes_its_check(other: InferenceSession) -> bool:
 
 def _is_withdrawn(session: InferenceSession, version: Version, other: InferenceSession) -> bool:
     """Whether its share is taken away: without requests it meets its SLO, so this stays until the spec changes."""
-    if not version.withdraw_if_slo_missed:
+    if not version.withdraw_if_slo_missed and version.promotion is None:
         return False
     found = condition(other.status.conditions, ConditionType.SLO_MET)
     missed = found is not None and found.status == ConditionStatus.FALSE
@@ -105,14 +146,15 @@ def _engine(world: SessionWorld, session: InferenceSession) -> tuple[EngineType,
     return session.spec.engine.type_or(world.settings.default_engine), session.spec.engine.cluster
 
 
-def _route(world: SessionWorld, version: Version, obstacle: _VersionObstacle | None) -> VersionRoute:
+def _route(world: SessionWorld, state: _VersionState) -> VersionRoute:
+    version, obstacle = state.version, state.obstacle
     other = _session_of(world, version)
     return VersionRoute(
         name=version.name,
         session=version.session,
         url="" if other is None or (obstacle is not None and obstacle.blocks) else _url(world, other),
         problem=obstacle.problem if obstacle is not None else "",
-        share=version.share.fraction,
+        share=state.share.fraction,
         header=version.header,
         shadow=_shadow(version.shadow),
         answer_seconds=_answer_seconds(other) if other is not None else 0.0,
@@ -142,18 +184,28 @@ def _answer_seconds(other: InferenceSession) -> float:
     return GIVEN_UP_AFTER_SLOS * other.spec.slo.latency_ms / 1000 + held + _TRANSFER_SECONDS
 
 
-def _status(session: InferenceSession, version: Version, obstacle: _VersionObstacle | None) -> VersionStatus:
+def _status(session: InferenceSession, state: _VersionState) -> VersionStatus:
+    version, obstacle, before = state.version, state.obstacle, _before(session, state.version)
     withdrawn = obstacle is not None and obstacle.reason is Reason.VERSION_WITHDRAWN
     copies = version.shadow.share if version.shadow is not None else None
     return VersionStatus(
         name=version.name,
         session=version.session,
         ready=obstacle is None,
-        share=version.share if obstacle is None else _NO_SHARE,
+        share=state.share if obstacle is None else _NO_SHARE,
         copies=copies if copies is None or obstacle is None else _NO_SHARE,
+        promoted=None if withdrawn else _promoted(state, before),
+        promoted_time=None if state.step is None else state.step.since,
         withdrawn_generation=session.metadata.generation if withdrawn else _withdrawn_before(session, version),
         message="" if obstacle is None else f"Session {version.session} {obstacle.problem}.",
     )
+
+
+def _promoted(state: _VersionState, before: VersionStatus | None) -> str | None:
+    """The share of the step; of the last one while the version gets none."""
+    if state.step is not None:
+        return state.step.share
+    return before.promoted if before is not None and state.version.promotion is not None else None
 
 
 def _withdrawn_before(session: InferenceSession, version: Version) -> int | None:
@@ -162,30 +214,30 @@ def _withdrawn_before(session: InferenceSession, version: Version) -> int | None
     return session.metadata.generation if session.metadata.generation in kept else None
 
 
-def _finding(versions: tuple[Version, ...], obstacles: dict[str, _VersionObstacle]) -> Finding:
+def _finding(states: Sequence[_VersionState]) -> Finding:
+    obstacles = [(state.version, state.obstacle) for state in states if state.obstacle is not None]
     if not obstacles:
-        shares = listed([_said(version) for version in versions])
+        shares = listed([_said(state) for state in states])
         return Finding(ConditionType.VERSIONS_READY, True, Reason.VERSIONS_READY, f"{shares}.")
     problems = listed(
-        [
-            f"Session {v.session} of version {v.name} {obstacles[v.name].problem}"
-            for v in versions
-            if v.name in obstacles
-        ],
-        ". ",
+        [f"Session {version.session} of version {version.name} {found.problem}" for version, found in obstacles], ". "
     )
     message = (
         f"{problems}. Shares of these versions stay with this session, and requests that choose one of them fail. "
         "Correct spec.versions or the other session."
     )
-    first = next(obstacles[version.name] for version in versions if version.name in obstacles)
+    _, first = obstacles[0]
     return Finding(ConditionType.VERSIONS_READY, False, first.reason, message)
 
 
-def _said(version: Version) -> str:
+def _said(state: _VersionState) -> str:
+    version, step = state.version, state.step
     if version.shadow is not None:
         return f"copies of {version.shadow.share} go to version {version.name}"
-    return f"{version.share} of the requests go to version {version.name}"
+    share = f"{state.share} of the requests go to version {version.name}"
+    if step is None or step.following is None:
+        return share
+    return f"{share} ({step.following} from {step.ends} on, if it answers requests and meets its SLO)"
 
 
 def _no_versions() -> Finding:

@@ -257,3 +257,91 @@ def test_sessions_may_name_each_other() -> None:
     back = with_versions({"name": "2", "session": "traffic", "share": "100%"}, builder=SECOND)
     made = settled(with_versions({"name": "2", "session": "traffic-v2", "share": "100%"}), back)
     assert [made.condition(name, "VersionsReady")[0] for name in ("traffic", "traffic-v2")] == ["True", "True"]
+
+
+PROMOTED = {
+    "name": "2",
+    "session": "traffic-v2",
+    "share": "100%",
+    "promotion": {"stepsPercent": [5, 25], "minutes": 10},
+}
+
+
+def promoted() -> SimulatedCluster:
+    """A version that answers requests in time, at its first step."""
+    made = settled(with_versions(PROMOTED), SECOND)
+    measured(made, MET)
+    return made
+
+
+def test_a_version_is_promoted_step_by_step_while_it_meets_its_slo() -> None:
+    made = promoted()
+    (route,) = routes(made)
+    assert route.share == 0.05
+    assert message(made).startswith("5% of the requests go to version 2 (25% from 2026-01-01T00:1")
+    for share in (0.05, 0.25, 1.0, 1.0):
+        assert routes(made)[0].share == share
+        made.run(605, every=5)
+    assert message(made) == "100% of the requests go to version 2."
+    said = [event.message for key, event in made.events if event.reason == "VersionPromoted"]
+    assert said == [
+        "Version 2 gets 25% of the requests, after 5%.",
+        "Version 2 gets 100% of the requests, after 25%.",
+    ]
+    assert made.made_plans == [name for name in made.made_plans if "traffic" in name][:2], "no plan for a step"
+
+
+def test_a_version_without_requests_stays_at_its_step() -> None:
+    made = settled(with_versions(PROMOTED), SECOND)
+    made.run(3000, every=5)
+    assert routes(made)[0].share == 0.05
+    measured(made, MET)
+    assert routes(made)[0].share == 0.05
+    made.run(605, every=5)
+    assert routes(made)[0].share == 0.25
+
+
+def test_a_promoted_version_that_misses_its_slo_begins_again_after_a_change() -> None:
+    made = promoted()
+    made.run(605, every=5)
+    assert routes(made)[0].share == 0.25
+    measured(made, MISSED)
+    assert made.session("traffic").status.version_shares == "2=0%"
+    measured(made, MET)
+    made.run(3000, every=5)
+    assert ready(made) == ("False", "VersionWithdrawn")
+
+    made.add(with_versions({**PROMOTED, "promotion": {"stepsPercent": [1, 25], "minutes": 10}}).build())
+    made.run(2)
+    assert (ready(made)[0], routes(made)[0].share) == ("True", 0.01)
+
+
+def test_a_version_that_is_not_ready_for_a_while_begins_its_step_again() -> None:
+    made = promoted()
+    made.run(900, every=5)
+    assert routes(made)[0].share == 0.25
+    version = made.sessions["default/traffic-v2"]
+    made.sessions["default/traffic-v2"] = version.model_copy(update={"status": type(version.status)()})
+    made.look_at_sessions()
+    assert made.session("traffic").status.version_shares == "2=0%"
+    made.run(400, every=5)
+    assert routes(made)[0].share == 0.25, "ten minutes from its return"
+    made.restart()
+    made.run(300, every=5)
+    assert routes(made)[0].share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("steps", "want"),
+    [
+        pytest.param([5, 25, 50], 0.25, id="another step later"),
+        pytest.param([5, 20, 40], 0.2, id="other steps"),
+        pytest.param([30], 0.3, id="only larger ones"),
+    ],
+)
+def test_other_steps_go_on_where_it_was(steps: list[int], want: float) -> None:
+    made = promoted()
+    made.run(605, every=5)
+    made.add(with_versions({**PROMOTED, "promotion": {"stepsPercent": steps, "minutes": 10}}).build())
+    made.run(2)
+    assert routes(made)[0].share == want

@@ -56,6 +56,7 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
             *events_of(world.session.status.conditions, status.conditions),
             *_scaling_events(step),
             *step.content.events,
+            *step.versions.events,
         ),
         plan_statuses={
             name: plan_status(plan, step.rollout, step.quality, world.serving, now)
@@ -85,7 +86,7 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     hold = find_hold(world, planning, rollback, current, gate, now)
     fallback = current if current is not None or paused else _approved_pending(world)
     access = client_access(world)
-    versions = session_versions(world)
+    versions = session_versions(world, now)
     rollout = roll_out(world, planning, fallback, hold, access, versions, gate, now)
     return Pass(
         world,
