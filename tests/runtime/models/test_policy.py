@@ -192,7 +192,7 @@ def test_a_forbidden_entrypoint_is_never_imported() -> None:
         load_model(ModelSource(entrypoint=f"{FORBIDDEN}:model"))
     assert refused.value.reason == "Forbidden"
 
-    assert "may not be loaded" in function_process._load(f"{FORBIDDEN}:model")
+    assert "may not be loaded" in function_process._load(f"{FORBIDDEN}:model").problem
     assert FORBIDDEN not in sys.modules
     assert "PARTITA_TEST_IMPORTED" not in os.environ
 
@@ -202,7 +202,7 @@ def test_names_that_an_allowed_module_imports_are_not_allowed() -> None:
     with pytest.raises(ModelError, match="use a callable that is defined in an allowed module") as refused:
         load_model(ModelSource(entrypoint=f"{HERE}.sample_models:borrowed"))
     assert refused.value.reason == "Forbidden"
-    assert "may not be called" in function_process._load(f"{HERE}.sample_models:borrowed")
+    assert "may not be called" in function_process._load(f"{HERE}.sample_models:borrowed").problem
 
 
 @pytest.mark.usefixtures("no_trace")
