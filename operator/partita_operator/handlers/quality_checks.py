@@ -5,10 +5,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from partita_api.fields.quantity import LIMIT, Quantity
 from partita_api.quality import QualityResult
+from partita_operator.handlers.session_tasks import SessionTasks
 from partita_operator.ports import EngineUnavailableError, ServingEngine
 from partita_operator.reconcile.actions import CheckQuality
 from partita_operator.reconcile.clock import timestamp
@@ -28,50 +30,40 @@ class QualityChecks:
     """The last check of every session."""
 
     def __init__(self, on_answer: Callable[[str], None]) -> None:
-        self._on_answer = on_answer
-        self._last: dict[str, PlanCheck] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = SessionTasks[PlanCheck](on_answer)
 
     def last(self, session: str) -> PlanCheck | None:
         """The session's last check, running or finished."""
-        return self._last.get(session)
+        return self._tasks.last(session)
 
     def start(self, session: str, action: CheckQuality, engine: ServingEngine) -> None:
         """Start a check; a running check of another plan or with other samples is cancelled."""
-        self.cancel(session)
-        self._last[session] = PlanCheck(action.plan, action.question)
-        self._tasks[session] = asyncio.create_task(self._run(session, action, engine), name=f"quality of {session}")
+        running = PlanCheck(action.plan, action.question)
+        self._tasks.start(session, running, partial(_check, session, action, engine))
 
     def cancel(self, session: str) -> None:
         """Cancel the session's check, and drop its outcome."""
-        self._last.pop(session, None)
-        task = self._tasks.pop(session, None)
-        if task is not None:
-            task.cancel()
+        self._tasks.cancel(session)
 
     async def close(self) -> None:
         """Cancel all checks."""
-        tasks = list(self._tasks.values())
-        for session in list(self._tasks):
-            self.cancel(session)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
-    async def _run(self, session: str, action: CheckQuality, engine: ServingEngine) -> None:
-        logger.info("session %s: checking the answers of plan %s", session, action.plan)
-        ended = PlanCheck(action.plan, action.question)
-        try:
-            async with asyncio.timeout(CHECK_SECONDS):
-                ended = replace(ended, result=await _result(session, action, engine))
-        except TimeoutError:
-            ended = replace(ended, problem=f"The check did not end within {CHECK_SECONDS:g} s.")
-        except NotAskedError as error:
-            ended = replace(ended, problem=f"The plan cannot be asked now: {error}.")
-        except Exception as error:
-            logger.exception("session %s: the check of plan %s failed", session, action.plan)
-            ended = replace(ended, problem=f"The check failed: {type(error).__name__}.")
-        self._last[session] = replace(ended, finished=datetime.now(UTC))
-        self._tasks.pop(session, None)
-        self._on_answer(session)
+
+async def _check(session: str, action: CheckQuality, engine: ServingEngine) -> PlanCheck:
+    logger.info("session %s: checking the answers of plan %s", session, action.plan)
+    ended = PlanCheck(action.plan, action.question)
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            ended = replace(ended, result=await _result(session, action, engine))
+    except TimeoutError:
+        ended = replace(ended, problem=f"The check did not end within {CHECK_SECONDS:g} s.")
+    except NotAskedError as error:
+        ended = replace(ended, problem=f"The plan cannot be asked now: {error}.")
+    except Exception as error:
+        logger.exception("session %s: the check of plan %s failed", session, action.plan)
+        ended = replace(ended, problem=f"The check failed: {type(error).__name__}.")
+    return replace(ended, finished=datetime.now(UTC))
 
 
 async def _result(session: str, action: CheckQuality, engine: ServingEngine) -> QualityResult:
