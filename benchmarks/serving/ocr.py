@@ -43,11 +43,12 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from benchmarks.serving.serving_cases import ocr_pipeline
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, runs
 from checks.local_mode import serve
-from ocr.comparison import distance, served_text
+from ocr.comparison import served_text
 from ocr.pictures import pictures
 
 from partita_devtools.ray_cluster.cluster import ray_cluster
 from partita_devtools.ray_cluster.commands import RayClusterConfig
+from partita_runtime.quality.metrics import distance
 
 SYSTEMS = ("loop", "processes", "serve", "partita")
 Read = Callable[[bytes], Sequence[str]]

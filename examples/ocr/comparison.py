@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import numpy as np
 from checks.client import ask
 from rapidocr import RapidOCR
+
+from ocr.demonstration import request, served_lines
+from partita_runtime.quality.metrics import distance
 
 
 class NotReadError(Exception):
@@ -43,9 +45,8 @@ class Comparison:
 
 def served_text(client: httpx.Client, url: str, picture: bytes) -> Served:
     """The text that the session at `url` reads. Raises NotAnsweredError."""
-    answer = ask(client, url, {"input": np.array([[picture]], np.object_)})
-    lines = tuple(line.decode() for line in answer["text.lines"][0])
-    return Served(lines, int(answer["text.left_out"][0]))
+    answer = ask(client, url, request(picture))
+    return Served(tuple(served_lines(answer)), int(answer["text.left_out"][0]))
 
 
 def package_text(engine: RapidOCR, path: Path) -> tuple[str, ...]:
@@ -54,14 +55,3 @@ def package_text(engine: RapidOCR, path: Path) -> tuple[str, ...]:
         return tuple(engine(path).txts or ())
     except Exception as error:
         raise NotReadError(f"rapidocr does not read it: {type(error).__name__}: {error}") from error
-
-
-def distance(a: str, b: str) -> int:
-    """Levenshtein's distance."""
-    codes = np.array([ord(character) for character in b])
-    positions = np.arange(len(b) + 1)
-    row = positions
-    for i, character in enumerate(a, start=1):
-        best = np.minimum(row[1:] + 1, row[:-1] + (codes != ord(character)))
-        row = np.minimum.accumulate(np.concatenate(([i], best)) - positions) + positions
-    return int(row[-1])

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from ocr.comparison import Comparison, distance
+from ocr.comparison import Comparison
 from ocr.functions import PictureError, decoded, packed, padded_ratios, prepare, text, turn, unpacked
 from ocr.pictures import LAYOUTS, rendered
 from PIL import Image
@@ -199,21 +199,6 @@ def test_lines_that_are_not_read_are_counted() -> None:
     found = read(("a", 0.9), ("b", 0.9), boxes=5)
 
     assert (found["lines"].tolist(), int(found["left_out"])) == (["a", "b"], 3)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "want"),
-    [
-        pytest.param("", "", 0, id="nothing"),
-        pytest.param("abc", "", 3, id="all missing"),
-        pytest.param("", "abc", 3, id="all added"),
-        pytest.param("kitten", "sitting", 3, id="replaced and added"),
-        pytest.param("line\nnext", "line next", 1, id="a new line is a character"),
-        pytest.param("Saturday", "Sunday", 3, id="missing and replaced"),
-    ],
-)
-def test_distance_of_texts(one: str, other: str, want: int) -> None:
-    assert distance(one, other) == distance(other, one) == want
 
 
 def test_characters_are_those_of_the_package() -> None:

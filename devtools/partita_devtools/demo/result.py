@@ -11,6 +11,7 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_devtools.demo.simulation import SimulatedPlan
 from partita_devtools.sessions.snapshot import ConditionChange
 from partita_runtime.load.report import LoadReport
+from partita_runtime.quality.metrics import distance
 from partita_runtime.serving.telemetry.signals import SessionSignals
 
 
@@ -86,17 +87,6 @@ class ReadPicture:
     def different(self) -> int:
         """Fewest characters to insert, delete or replace to make the served text of the package's."""
         return distance("\n".join(self.served), "\n".join(self.own))
-
-
-def distance(a: str, b: str) -> int:
-    """Levenshtein's distance."""
-    row = list(range(len(b) + 1))
-    for i, character in enumerate(a, start=1):
-        left = [i]
-        for j, other in enumerate(b, start=1):
-            left.append(min(left[-1] + 1, row[j] + 1, row[j - 1] + (character != other)))
-        row = left
-    return row[-1]
 
 
 @dataclass(frozen=True)

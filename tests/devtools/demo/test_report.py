@@ -14,7 +14,7 @@ from tests.devtools.demo.demo_results import agreement, demo_result
 from partita_devtools.demo.report.plan_figure import plan_diagram
 from partita_devtools.demo.report.svg import VARIABLES
 from partita_devtools.demo.report.write import render, write_report
-from partita_devtools.demo.result import DemoResult, ReadPicture, distance
+from partita_devtools.demo.result import DemoResult, ReadPicture
 from partita_runtime.load.report import summarize
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -224,17 +224,3 @@ def test_pictures_are_on_the_page_with_their_text_and_beside_it(result: DemoResu
         f"{picture.name}.png": picture.png for picture in PICTURES
     }
     assert json.loads((tmp_path / "result.json").read_text())["pictures"][1]["served"] == ["42.50 FUR"]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "want"),
-    [
-        pytest.param("", "", 0, id="nothing"),
-        pytest.param("", "abc", 3, id="all missing"),
-        pytest.param("abc", "", 3, id="all added"),
-        pytest.param("kitten", "sitting", 3, id="replaced and added"),
-        pytest.param("ab\ncd", "abcd", 1, id="a line less"),
-    ],
-)
-def test_distance_of_texts(a: str, b: str, want: int) -> None:
-    assert distance(a, b) == distance(b, a) == want

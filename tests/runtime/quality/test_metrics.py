@@ -11,6 +11,7 @@ from partita_runtime.quality.metrics import (
     ComparisonError,
     SampleScore,
     Tensor,
+    distance,
     sample_score,
     total_score,
 )
@@ -85,3 +86,19 @@ def test_large_samples_weigh_more_in_a_mean_and_the_largest_error_is_one_sample(
 )
 def test_shares_have_a_lower_limit_and_errors_an_upper_one(metric: str, score: float, met: bool) -> None:
     assert QualityMetric(metric).meets(score, 0.9) is met
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "want"),
+    [
+        pytest.param("", "", 0, id="nothing"),
+        pytest.param("abc", "", 3, id="all missing"),
+        pytest.param("", "abc", 3, id="all added"),
+        pytest.param("kitten", "sitting", 3, id="replaced and added"),
+        pytest.param("line\nnext", "line next", 1, id="a new line is a character"),
+        pytest.param("ab\ncd", "abcd", 1, id="a line less"),
+        pytest.param("Saturday", "Sunday", 3, id="missing and replaced"),
+    ],
+)
+def test_distance_of_texts(one: str, other: str, want: int) -> None:
+    assert distance(one, other) == distance(other, one) == want
