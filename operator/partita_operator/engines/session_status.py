@@ -29,9 +29,8 @@ def serving_status(
     frontend = state.applications.get(frontend_name(session_key))
     plans: dict[str, list[StageReadiness]] = {}
     for app in state.of_session(session_key).values():
-        message = diagnosis(app, state, capacity, now)
+        message, changed = diagnosis(app, state, capacity, now), has_other_content(app)
         for plan, stages in stages_by_plan(app.config if app.config is not None else {"name": app.name}).items():
-            changed = has_other_content(app)
             readiness = [StageReadiness(*stage, app.ready, message, content_changed=changed) for stage in stages]
             plans.setdefault(plan, []).extend(readiness)
     messages = [progress]

@@ -33,15 +33,16 @@ def promotion_step(
     """
     if version.promotion is None:
         return None
-    shares = (*version.promotion.shares, version.share)
-    reached, since = (before.promoted, before.promoted_time) if before is not None else (None, None)
+    shares, length = (*version.promotion.shares, version.share), timedelta(minutes=version.promotion.minutes)
+    reached, began = (before.promoted, before.promoted_time) if before is not None else (None, None)
     number = _last_up_to(shares, reached)
-    if since is None or reached is None:
-        return _step(shares, number, now, version.promotion.minutes)
-    began = _met_since(other, datetime.fromisoformat(since))
-    if began is not None and number + 1 < len(shares) and now >= began + _minutes(version):
-        return _step(shares, number + 1, now, version.promotion.minutes)
-    return _step(shares, number, datetime.fromisoformat(since), version.promotion.minutes)
+    since = now if reached is None or began is None else datetime.fromisoformat(began)
+    met = _met_since(other, since)
+    if number + 1 < len(shares) and met is not None and now >= met + length:
+        number, since = number + 1, now
+    if number + 1 == len(shares):
+        return Step(shares[number], timestamp(since), None)
+    return Step(shares[number], timestamp(since), shares[number + 1], timestamp(since + length))
 
 
 def _last_up_to(shares: tuple[Percent, ...], reached: str | None) -> int:
@@ -58,14 +59,3 @@ def _met_since(other: InferenceSession, since: datetime) -> datetime | None:
     if found is None or not is_true(conditions, ConditionType.SLO_MET) or not asked:
         return None
     return max(since, datetime.fromisoformat(found.last_transition_time))
-
-
-def _minutes(version: Version) -> timedelta:
-    assert version.promotion is not None
-    return timedelta(minutes=version.promotion.minutes)
-
-
-def _step(shares: tuple[Percent, ...], number: int, since: datetime, minutes: int) -> Step:
-    if number + 1 == len(shares):
-        return Step(shares[number], timestamp(since), None)
-    return Step(shares[number], timestamp(since), shares[number + 1], timestamp(since + timedelta(minutes=minutes)))

@@ -210,8 +210,8 @@ def _promoted(state: _VersionState, before: VersionStatus | None) -> str | None:
 
 def _withdrawn_before(session: InferenceSession, version: Version) -> int | None:
     """The generation for which it was withdrawn, kept while another obstacle hides that; None for an earlier one."""
-    kept = [status.withdrawn_generation for status in session.status.versions if status.name == version.name]
-    return session.metadata.generation if session.metadata.generation in kept else None
+    before, generation = _before(session, version), session.metadata.generation
+    return generation if before is not None and before.withdrawn_generation == generation else None
 
 
 def _finding(states: Sequence[_VersionState]) -> Finding:

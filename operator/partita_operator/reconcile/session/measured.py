@@ -44,11 +44,17 @@ def measured(world: SessionWorld) -> Measured | None:
     """What the last lasting change was measured as. The status keeps it for the next operator."""
     if world.session.spec.rate.source is RateSource.DECLARED:
         return None
-    spec = world.session.spec
+    spec, known = world.session.spec, world.session.status.measured or Measured()
+    # A paused session keeps what it has.
+    traffic = world.traffic if pause_reason(world.session) is None else TrafficHistory()
+    may_fall = not world.keeping_pools
+    edges = [_edge(each, known.of_edge(each), traffic, may_fall) for each in spec.edges]
+    endpoints = [_endpoint(each, known.of_endpoint(each), traffic) for each in spec.modules]
+    sizes = [_sizes(each, known.of_sizes(each), traffic, may_fall) for each in spec.modules]
     found = Measured(
-        edges=tuple([edge for each in spec.edges if (edge := _edge(world, each)) is not None]),
-        endpoints=tuple([endpoint for each in spec.modules if (endpoint := _endpoint(world, each)) is not None]),
-        sizes=tuple([sizes for each in spec.modules if (sizes := _sizes(world, each)) is not None]),
+        edges=tuple(each for each in edges if each is not None),
+        endpoints=tuple(each for each in endpoints if each is not None),
+        sizes=tuple(each for each in sizes if each is not None),
     )
     return found if found.edges or found.endpoints or found.sizes else None
 
@@ -58,15 +64,14 @@ def _classes(module: Module) -> list[str]:
     return [class_name(module.name, size.size) for size in module.sizes or ()]
 
 
-def _sizes(world: SessionWorld, module: Module) -> MeasuredSizes | None:
+def _sizes(
+    module: Module, known: MeasuredSizes | None, traffic: TrafficHistory, may_fall: bool
+) -> MeasuredSizes | None:
     if module.sizes is None:
         return None
-    known = (world.session.status.measured or Measured()).of_sizes(module)
-    if pause_reason(world.session) is not None:
-        return known
     declared = declared_shares(module.sizes)
     planned = [share.fraction for share in (declared if known is None else known.shares)]
-    shares = lasting_shares(world.traffic, _classes(module), planned, may_fall=not world.keeping_pools)
+    shares = lasting_shares(traffic, _classes(module), planned, may_fall=may_fall)
     if shares is None:
         return known
     return MeasuredSizes(module=module.name, shares=_adding_up(shares), declared_shares=declared)
@@ -80,14 +85,11 @@ def _adding_up(shares: Sequence[float]) -> tuple[Percent, ...]:
     return tuple(_percent(count / 10) for count in tenths)
 
 
-def _endpoint(world: SessionWorld, module: Module) -> MeasuredEndpoint | None:
+def _endpoint(module: Module, known: MeasuredEndpoint | None, traffic: TrafficHistory) -> MeasuredEndpoint | None:
     if module.endpoint is None:
         return None
-    known = (world.session.status.measured or Measured()).of_endpoint(module)
-    if pause_reason(world.session) is not None:
-        return known
     declared = module.endpoint.max_millis
-    micros = lasting_latency(world.traffic, module.name, 1000 * (declared if known is None else known.millis))
+    micros = lasting_latency(traffic, module.name, 1000 * (declared if known is None else known.millis))
     if micros is None:
         return known
     millis = ceil(micros / 1000)
@@ -96,12 +98,9 @@ def _endpoint(world: SessionWorld, module: Module) -> MeasuredEndpoint | None:
     return MeasuredEndpoint(module=module.name, millis=millis, declared_millis=declared)
 
 
-def _edge(world: SessionWorld, edge: Edge) -> MeasuredEdge | None:
-    known = (world.session.status.measured or Measured()).of_edge(edge)
-    if pause_reason(world.session) is not None:
-        return known
+def _edge(edge: Edge, known: MeasuredEdge | None, traffic: TrafficHistory, may_fall: bool) -> MeasuredEdge | None:
     planned = edge.mean if known is None else float(known.fan_out) * known.share.fraction
-    counts = lasting_edge(world.traffic, edge.source, edge.target, planned, may_fall=not world.keeping_pools)
+    counts = lasting_edge(traffic, edge.source, edge.target, planned, may_fall=may_fall)
     return known if counts is None else _measured_edge(edge, counts)
 
 

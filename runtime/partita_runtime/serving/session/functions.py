@@ -191,18 +191,69 @@ class FunctionPool:
         return group
 
 
-class _Slot:
+class _KeptProcess:
     """Keeps one process running, and replaces it when it ends."""
 
-    def __init__(self, pool: FunctionPool) -> None:
-        self._pool = pool
+    def __init__(self, entrypoints: Sequence[str], is_concurrent: bool) -> None:
+        self._entrypoints, self._is_concurrent = entrypoints, is_concurrent
         self._process: FunctionProcess | None = None
-        self._running: deque[_QueuedCall] = deque()
-        """Calls that the process has not answered; it runs the first of them."""
-        self._hangs: asyncio.TimerHandle | None = None
         self.started: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
         """The asynchronous functions, once the first process has started; failed if it could not."""
         self._serving = asyncio.create_task(self._serve())
+
+    def close(self) -> None:
+        """End the process."""
+        self._serving.cancel()
+        self._end()
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                self._process = process = await FunctionProcess.start(self._entrypoints, self._is_concurrent)
+            except FunctionError as error:
+                if not self.started.done():
+                    self.started.set_exception(error)
+                    return
+                logger.warning("%s", error)
+                await asyncio.sleep(_START_AGAIN_SECONDS)
+                continue
+            if not self.started.done():
+                self.started.set_result(process.asynchronous)
+            self._ready()
+            try:
+                while True:
+                    self._received(await process.receive())
+            except EOFError:
+                self._end()
+                self._lost(process)
+
+    def _ready(self) -> None:
+        """The process can take calls."""
+        raise NotImplementedError
+
+    def _received(self, message: Any) -> None:
+        """The process has sent a message."""
+        raise NotImplementedError
+
+    def _lost(self, process: FunctionProcess) -> None:
+        """The process has ended."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+class _Slot(_KeptProcess):
+    """A process that runs calls one after the other."""
+
+    def __init__(self, pool: FunctionPool) -> None:
+        super().__init__(pool.entrypoints, is_concurrent=False)
+        self._pool = pool
+        self._running: deque[_QueuedCall] = deque()
+        """Calls that the process has not answered; it runs the first of them."""
+        self._hangs: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
@@ -216,42 +267,19 @@ class _Slot:
         self._process.send([given for _, given in group])
         self._watch()
 
-    def close(self) -> None:
-        """End the process."""
-        self._serving.cancel()
-        self._end()
+    def _ready(self) -> None:
+        self._pool.freed()
 
-    async def _serve(self) -> None:
-        while True:
-            try:
-                self._process = process = await FunctionProcess.start(self._pool.entrypoints)
-            except FunctionError as error:
-                if not self.started.done():
-                    self.started.set_exception(error)
-                    return
-                logger.warning("%s", error)
-                await asyncio.sleep(_START_AGAIN_SECONDS)
-                continue
-            if not self.started.done():
-                self.started.set_result(process.asynchronous)
-            self._pool.freed()
-            try:
-                while True:
-                    self._answered(await process.receive())
-            except EOFError:
-                self._lost(process)
-
-    def _answered(self, outcome: CallOutcome) -> None:
+    def _received(self, outcome: CallOutcome) -> None:
         call = self._running.popleft()
         self._watch()
         if not self._running:
             self._pool.freed()  # the process gets new calls while its answer is handled
         asyncio.get_running_loop().call_soon(self._pool.answered, call, outcome)
 
-    def _lost(self, process: "FunctionProcess") -> None:
-        """The process has ended: the call that it ran fails, the others are queued again."""
+    def _lost(self, process: FunctionProcess) -> None:
+        """The call that the process ran fails, the others are queued again."""
         logger.warning("a function process has ended and is replaced")
-        self._end()
         if self._running:
             self._pool.failed(self._running.popleft(), process.end)
             self._pool.give_back(self._running)
@@ -265,26 +293,20 @@ class _Slot:
             self._hangs = asyncio.get_running_loop().call_later(HUNG_SECONDS, self._process.give_up)
 
     def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        super()._end()
         self._watch()
 
 
-class _EventLoopSlot:
-    """Keeps one process running that runs many calls of asynchronous functions at the same time."""
+class _EventLoopSlot(_KeptProcess):
+    """A process that runs many calls of asynchronous functions at the same time."""
 
     def __init__(self, pool: FunctionPool, entrypoints: tuple[str, ...]) -> None:
+        super().__init__(entrypoints, is_concurrent=True)
         self._pool = pool
-        self._entrypoints = entrypoints
-        self._process: FunctionProcess | None = None
         self._waiting: deque[_QueuedCall] = deque()
         self._running: dict[int, tuple[_QueuedCall, float]] = {}
         """By sub-request, in the order in which they began, with the time by which the process must have ended them."""
         self._now = asyncio.get_running_loop().time
-        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the first process has started; failed if it could not."""
-        self._serving = asyncio.create_task(self._serve())
 
     def call(self, call: _QueuedCall) -> None:
         """Run a call as soon as there is a place."""
@@ -307,34 +329,15 @@ class _EventLoopSlot:
         if oldest is not None and self._process is not None and oldest[1] < self._now():
             self._process.give_up()
 
-    def close(self) -> None:
-        """End the process."""
-        self._serving.cancel()
-        self._end()
+    def _ready(self) -> None:
+        self._fill()
 
-    async def _serve(self) -> None:
-        while True:
-            try:
-                self._process = process = await FunctionProcess.start(self._entrypoints, is_concurrent=True)
-            except FunctionError as error:
-                if not self.started.done():
-                    self.started.set_exception(error)
-                    return
-                logger.warning("%s", error)
-                await asyncio.sleep(_START_AGAIN_SECONDS)
-                continue
-            if not self.started.done():
-                self.started.set_result(None)
-            self._fill()
-            try:
-                while True:
-                    sub_id, outcome = await process.receive()
-                    if sub_id in self._running:
-                        call, _ = self._running.pop(sub_id)
-                        self._pool.answered(call, outcome)
-                    self._fill()
-            except EOFError:
-                self._lost(process)
+    def _received(self, message: tuple[int, CallOutcome]) -> None:
+        sub_id, outcome = message
+        if sub_id in self._running:
+            call, _ = self._running.pop(sub_id)
+            self._pool.answered(call, outcome)
+        self._fill()
 
     def _fill(self) -> None:
         while self._process is not None and self._waiting and len(self._running) < MOST_CONCURRENT:
@@ -345,14 +348,8 @@ class _EventLoopSlot:
                 self._process.send([(call.sub_id, given)])
 
     def _lost(self, process: FunctionProcess) -> None:
-        """The process has ended: all calls that it ran fail."""
+        """All calls that the process ran fail."""
         logger.warning("the process of asynchronous functions has ended and is replaced")
-        self._end()
         running, self._running = self._running, {}
         for call, _ in running.values():
             self._pool.failed(call, process.end)
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process = None

@@ -35,6 +35,8 @@ class GrpcForwarder:
 
         Raises RequestError if the version refuses the call, or does not answer and the client has chosen it.
         """
+        if not self._session.versions:
+            return None
         head = _head(context)
         chosen = self._chosen(head, Operation.INFER, message.model_name, message.model_version)
         if chosen is None:
@@ -56,6 +58,8 @@ class GrpcForwarder:
 
         Raises RequestError like `infer`.
         """
+        if not self._session.versions:
+            return None
         head = _head(context)
         chosen = self._chosen(head, operation, name, version)
         if chosen is None:
@@ -72,8 +76,6 @@ class GrpcForwarder:
             raise _unusable(chosen) from None
 
     def _chosen(self, head: HttpHead, operation: Operation, model: str, version: str) -> ChosenVersion | None:
-        if not self._session.versions:
-            return None
         return self._versions.choice(head, operation, model or None, version or None)
 
 
