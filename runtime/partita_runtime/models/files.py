@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import torch
@@ -44,20 +45,44 @@ def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
     return path
 
 
-def load_file(path: Path, *, has_digest: bool = False) -> TorchModel:
+class ModelFile(NamedTuple):
+    """A model as it was read."""
+
+    model: TorchModel
+    path: Path
+    weights_beside: tuple[Path, ...] = ()
+    """The other files that its weights were in."""
+
+    @property
+    def content(self) -> str:
+        """The SHA-256 digest of the file, or a digest of all files if weights were in others."""
+        if not self.weights_beside:
+            return sha256_of(self.path)
+        return digest_of_files(
+            {str(file.relative_to(self.path.parent)): file for file in self.weights_beside} | {"": self.path}
+        )
+
+
+def load_file(path: Path) -> TorchModel:
+    """The model in a file; see `read_file`."""
+    return read_file(path).model
+
+
+def read_file(path: Path, *, has_digest: bool = False) -> ModelFile:
     """The model in a .pt2, .onnx or .pt file. Raises ModelError.
 
-    Reading a .pt2 or .onnx file runs nothing that it contains. A TorchScript file (.pt) is code.
+    Reading a .pt2 or .onnx file runs nothing that it contains. A TorchScript file (.pt) is code. With a digest, all of
+    the model must be in the file.
     """
     try:
         match path.suffix:
             case ".onnx":
                 return _onnx(path, has_digest)
             case ".pt2":
-                return read_exported(path)
+                return ModelFile(read_exported(path), path)
             case ".pt":
                 check_archive_size(path)
-                return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call, no-any-return]
+                return ModelFile(torch.jit.load(path, map_location="cpu").eval(), path)  # type: ignore[no-untyped-call]
     except ModelError:
         raise
     except Exception as error:
@@ -73,7 +98,7 @@ def load_file(path: Path, *, has_digest: bool = False) -> TorchModel:
     )
 
 
-def _onnx(path: Path, has_digest: bool) -> torch.nn.Module:
+def _onnx(path: Path, has_digest: bool) -> ModelFile:
     try:
         from partita_runtime.models.onnx.module import onnx_module
         from partita_runtime.models.onnx.reading import read_onnx
@@ -83,7 +108,8 @@ def _onnx(path: Path, has_digest: bool) -> torch.nn.Module:
             f"{path} needs the package {error.name}, which is missing here; build the image with EXTRAS=serving,onnx "
             "(of profiling Jobs: models,onnx), or add partita's extra onnx to the environment",
         ) from error
-    return onnx_module(read_onnx(path, alone=has_digest))
+    found = read_onnx(path, alone=has_digest)
+    return ModelFile(onnx_module(found.model), path, found.weights_beside)
 
 
 def _fetched(uri: str, sha256: str) -> Path:
@@ -106,24 +132,10 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def content_of(path: Path) -> str:
-    """The SHA-256 digest of a model's file; of a .onnx file with weights in other files, a digest of all of them."""
-    others = _weights_beside(path) if path.suffix == ".onnx" else ()
-    return digest_of_files({"": path, **{str(other.relative_to(path.parent)): other for other in others}})
-
-
 def digest_of_files(files: Mapping[str, Path]) -> str:
-    """A SHA-256 digest of files and their names; of one file without a name, its own."""
-    if [*files] == [""]:
-        return sha256_of(files[""])
+    """A SHA-256 digest of files and their names."""
     lines = [f"{name} {sha256_of(path)}\n" for name, path in sorted(files.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _weights_beside(path: Path) -> tuple[Path, ...]:
-    from partita_runtime.models.onnx.reading import weights_beside
-
-    return weights_beside(path)
 
 
 def _compare(path: Path, source: str, sha256: str) -> None:

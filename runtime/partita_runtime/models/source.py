@@ -11,7 +11,7 @@ import torch
 
 from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import CONTENT_CHANGED_MARK, ModelError, ModelErrorReason
-from partita_runtime.models.files import TorchModel, content_of, load_file, local_file, sha256_of
+from partita_runtime.models.files import TorchModel, local_file, read_file, sha256_of
 from partita_runtime.models.policy import ModelPolicy, policy_here
 from partita_runtime.models.weights import load_weights
 
@@ -75,7 +75,8 @@ def _loaded(source: ModelSource, policy: ModelPolicy, progress: Callable[[str], 
         assert source.file is not None  # ModelSource has one of the three
         has_digest = (policy.digest_of(source.file) or source.sha256) is not None
         path = local_file(source.file, source.sha256, policy)
-        return LoadedSource(load_file(path, has_digest=has_digest), content_of(path))
+        found = read_file(path, has_digest=has_digest)
+        return LoadedSource(found.model, found.content)
     model = _from_entrypoint(source.entrypoint, source.kwargs)
     if source.weights is None:
         return LoadedSource(model, None)

@@ -1,7 +1,7 @@
 """Reads a .onnx file, and refuses what could read other files or run other code."""
 
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 import onnx
 import onnx.inliner
@@ -17,19 +17,27 @@ FORBIDDEN_OPERATORS: Final = frozenset({"EPContext", "PyOp", "PythonOp"})
 """They make ONNX Runtime read other files, or run other code."""
 
 
-def read_onnx(path: Path, *, alone: bool) -> ModelProto:
-    """The model with all of its weights in memory. Raises ModelError.
+class OnnxFile(NamedTuple):
+    """A model with all of its weights in memory."""
+
+    model: ModelProto
+    weights_beside: tuple[Path, ...]
+    """The other files that had weights of it, in order."""
+
+
+def read_onnx(path: Path, *, alone: bool) -> OnnxFile:
+    """The model in a file. Raises ModelError.
 
     alone: whether a digest speaks for the file. It says nothing about files with external data, so these are refused.
     """
     try:
-        model = _without_weights_beside(path)
+        model = onnx.load_model(str(path), format="protobuf", load_external_data=False)
     except Exception as error:
         raise _unreadable(path, f"it is no ONNX model ({_first_line(error)})") from error
     if not model.graph.node:
         raise _unreadable(path, "its graph is empty: the file is truncated, or no ONNX model")
     _check_operators(path, model)
-    external = _external(model)
+    external = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
     if external and alone:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
@@ -38,26 +46,13 @@ def read_onnx(path: Path, *, alone: bool) -> ModelProto:
         )
     for tensor in external:
         _check_external(path, tensor)
+    beside = tuple(path.parent / name for name in sorted({ExternalDataInfo(tensor).location for tensor in external}))
     try:
         onnx.load_external_data_for_model(model, str(path.parent))
         onnx.checker.check_model(model)
-        return onnx.inliner.inline_local_functions(model) if model.functions else model
+        return OnnxFile(onnx.inliner.inline_local_functions(model) if model.functions else model, beside)
     except Exception as error:
         raise _unreadable(path, _first_line(error)) from error
-
-
-def weights_beside(path: Path) -> tuple[Path, ...]:
-    """The other files with weights of a model that `read_onnx` reads, in order."""
-    locations = {ExternalDataInfo(tensor).location for tensor in _external(_without_weights_beside(path))}
-    return tuple(path.parent / location for location in sorted(locations))
-
-
-def _without_weights_beside(path: Path) -> ModelProto:
-    return onnx.load_model(str(path), format="protobuf", load_external_data=False)
-
-
-def _external(model: ModelProto) -> list[TensorProto]:
-    return [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def _check_operators(path: Path, model: ModelProto) -> None:
