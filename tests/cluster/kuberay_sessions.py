@@ -87,12 +87,12 @@ def pool(**spec: Any) -> Json:
     return pool_manifest(POOL, COUNT, emulation=curves, **spec)
 
 
-def session(name: str, rate: float, largest_batch: int = 4) -> Json:
+def session(name: str, rate: float, largest_batch: int = 4, **spec: Any) -> Json:
     """A session whose replicas answer at most 16 requests a second each, in batches of two at most 12."""
     made = emulated(name, engine={"type": "KubeRay"}, pools=[POOL], autoscaling={"mode": "Disabled"})
     del made["spec"]["poolSelector"]
     made["spec"]["planner"]["maxBatchSize"] = largest_batch
-    made["spec"] |= {"rate": {"requestsPerSecond": rate}, "slo": {"latencyMs": 4000}}
+    made["spec"] |= {"rate": {"requestsPerSecond": rate}, "slo": {"latencyMs": 4000}, **spec}
     return made
 
 

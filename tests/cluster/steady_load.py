@@ -25,7 +25,7 @@ def answer(_):
     try:
         with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=120) as got:
             got.read()
-            return str(got.status)
+            return " ".join([str(got.status), *got.headers.get_all("partita-version", [])])
     except HTTPError as error:
         found = f"{error.code} {error.read(300).decode(errors='replace').strip()}"
     except Exception as error:
@@ -65,7 +65,7 @@ def start_load(
 async def ended_load(kubectl: Kubectl, name: str = NAME) -> dict[str, int]:
     """Send no more, and return how many requests had each answer: "200", another status with its body, or an error.
 
-    Prints when each failure was.
+    What another version has answered is "200 NAME". Prints when each failure was.
     """
     kubectl("exec", name, "--", "touch", "/tmp/end")
     await eventually(lambda: kubectl.get("pod", name), lambda pod: pod["status"]["phase"] == "Succeeded")

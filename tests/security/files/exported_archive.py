@@ -1,4 +1,4 @@
-"""A builder of hostile .pt2 files: a real file of torch.export with other members or other values."""
+"""Hostile .pt2 files: real files of torch.export with other members or other values, and how they are read."""
 
 import io
 import json
@@ -8,6 +8,9 @@ from typing import Any, Self
 
 import torch
 from torch.export import Dim
+
+from partita_api.session.module import ModelSource
+from partita_runtime.models.source import load_model
 
 PROGRAM = "models/model.json"
 WEIGHTS = "data/weights/model_weights_config.json"
@@ -78,3 +81,11 @@ class ExportedArchive:
             writer.write_record(name, content, len(content))
         writer.write_end_of_file()
         return path
+
+
+def with_partita(path: Path, **fields: Any) -> dict[str, torch.Tensor]:
+    """The answer of a program that Partita has read."""
+    program = load_model(ModelSource(file=str(path), **fields))
+    assert isinstance(program, torch.export.ExportedProgram)
+    answer: dict[str, torch.Tensor] = program.module()(INPUT)
+    return answer
