@@ -27,16 +27,9 @@ pytestmark = [
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Shell]:
-    """A folder with what the commands read, for the image that is there. Without DNS, Ray has an address."""
-    kubectl = Kubectl(KUBECONFIG, "partita-trial")
+    """A folder with what the commands read, for the image that is there."""
     trial = (ROOT / "examples/trial/trial.yaml").read_text().replace("partita:trial", BUILT)
-    documents = list(yaml.safe_load_all(trial))
-    kubectl.apply(*(document for document in documents if document["kind"] in ("Namespace", "Service")))
-    service = kubectl.get("service", "ray-head")
-    assert service is not None
     values = yaml.safe_load((ROOT / "examples/trial/values.yaml").read_text())
-    address = service["spec"]["clusterIP"]
-    values["ray"] = {key: url.replace("ray-head.partita-trial", address) for key, url in values["ray"].items()}
     values["image"] = image_of(BUILT)
     written = tmp_path / "examples" / "trial"
     written.mkdir(parents=True)
@@ -46,6 +39,7 @@ def reader(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path, KUBECONFIG, programs=[helm_program(tmp_path / "bin")])
     shell.paste(f"helm uninstall {RELEASE} --namespace {OPERATOR} || true")  # what `make cluster` has installed
     yield shell
+    kubectl = Kubectl(KUBECONFIG, "partita-trial")
     kubectl.run("delete", "isess", "--all", "--timeout=60s")
     kubectl.run("delete", "namespace", "partita-trial", OPERATOR, "--timeout=300s")
 
