@@ -30,6 +30,8 @@ MOST_SAMPLE_BYTES: Final = 1 << 32
 """The most bytes of one sample's tensors at a cut or at the end: 4 GiB."""
 MOST_TENSORS: Final = 64
 """The most tensors at a cut or at the end."""
+MOST_ROWS: Final = (1 << 63) - 1
+"""The most rows of a table from which an input selects."""
 MOST_TEXT: Final = 8192
 """The most characters of a text for people."""
 
@@ -165,6 +167,12 @@ class Profile(SpecModel):
         default=(),
         max_length=MOST_TENSORS,
         description='The model\'s own names of its outputs, "" for one without a name; empty if unknown.',
+    )
+    vocabularies: tuple[Annotated[int, Field(ge=0, le=MOST_ROWS)], ...] = Field(
+        default=(),
+        max_length=MOST_TENSORS,
+        description="How many rows the table has from which the numbers of each input select, such as token ids; 0 for "
+        "an input with other numbers. Empty if no input selects rows, or it is unknown.",
     )
     environment: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=MOST_TEXT)]] = Field(
         default={}, max_length=16, description="Device, library versions and date, for people."

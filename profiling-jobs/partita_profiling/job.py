@@ -51,6 +51,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
         memory=memory,
         outputs=model.outputs,
         output_names=model.output_names,
+        vocabularies=model.vocabularies if any(model.vocabularies) else (),
         environment={
             "device": "emulated" if request.curve else _device_name(device),
             "torch": torch.__version__,

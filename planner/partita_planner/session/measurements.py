@@ -5,7 +5,7 @@ from itertools import chain
 
 from partita_api.profile import Profile
 from partita_api.session.edge import Edge
-from partita_api.session.module import Inputs
+from partita_api.session.module import Inputs, Module, NamedInput, specs_of
 from partita_api.session.output_maps import map_problems
 from partita_api.session.size_classes import size_classes
 from partita_api.session.when import when_problems
@@ -24,11 +24,28 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
                 f"same partition of the model: profile the model again on both pools"
             )
     modules = {module.name: module for module in problem.spec.modules}
+    for module in problem.spec.modules:
+        yield from _padding_problems(module, problem)
     for edge in problem.spec.edges:
         takes = modules[edge.target].takes
         for each in size_classes(modules[edge.source]):
             found = (_edge_problems(edge, takes, profile) for profile in _profiles_of(problem, each.name))
             yield from dict.fromkeys(chain.from_iterable(found))
+
+
+def _padding_problems(module: Module, problem: PlanningProblem) -> Iterator[str]:
+    """A value that fills up samples must select a row, if the numbers of its input do."""
+    known = [
+        problem.profiles[key] for key in sorted(problem.profiles) if key[0] in {c.name for c in size_classes(module)}
+    ]
+    vocabularies = next((profile.vocabularies for profile in known if profile.vocabularies), ())
+    for spec, rows in zip(() if module.takes is None else specs_of(module.takes), vocabularies, strict=False):
+        if rows and spec.padding is not None and not 0 <= spec.padding.value < rows:
+            name = f"inputs.{spec.name}" if isinstance(spec, NamedInput) else "input"
+            yield (
+                f"{name}.padding of module {module.name!r} is {spec.padding}, but its model has rows 0 to {rows - 1} "
+                "only: give one of them, such as the tokenizer's pad_token_id"
+            )
 
 
 def _edge_problems(edge: Edge, takes: Inputs | None, profile: Profile) -> Iterator[str]:

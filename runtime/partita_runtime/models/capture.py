@@ -36,6 +36,21 @@ _NEW_VALUES: Final = frozenset(
 )
 """Operations before in-place ones in common models. Their results share memory with nothing."""
 
+_SAME_NUMBERS: Final = frozenset(
+    {
+        torch.ops.aten._to_copy.default,
+        torch.ops.aten.clone.default,
+        torch.ops.aten.reshape.default,
+        torch.ops.aten.to.device,
+        torch.ops.aten.to.dtype,
+        torch.ops.aten.unsqueeze.default,
+        torch.ops.aten.view.default,
+    }
+    | {"clone", "contiguous", "long", "reshape", "to", "unsqueeze", "view"}
+)
+"""Operations, and methods of traced graphs: their results have the numbers of their first operand, in another type or
+shape."""
+
 
 @dataclass(frozen=True)
 class CapturedGraph:
@@ -48,6 +63,25 @@ class CapturedGraph:
     """What the model returns: the leaves are those of the graph's output."""
     functional: bool
     """Whether no operation changes its operands; else values that share memory must not be separated."""
+
+    @property
+    def vocabularies(self) -> tuple[int, ...]:
+        """For each input, how many rows the table has from which its numbers select; 0 for other numbers."""
+        sources = {node: node for node in self.inputs}
+        sizes = dict.fromkeys(self.inputs, 0)
+        for node in self.module.graph.nodes:
+            first = node.args[0] if node.args else None
+            if (
+                node.op.startswith("call_")
+                and node.target in _SAME_NUMBERS
+                and isinstance(first, Node)
+                and first in sources
+            ):
+                sources[node] = sources[first]
+            elif (selected := _selected(self.module, node)) is not None and selected[0] in sources:
+                source = sources[selected[0]]
+                sizes[source] = min(selected[1], sizes[source] or selected[1])
+        return tuple(sizes.values())
 
 
 def examples(inputs: Inputs, batch: int) -> list[torch.Tensor]:
@@ -92,6 +126,21 @@ def traced_graph(model: torch.nn.Module, inputs: Inputs) -> CapturedGraph:
     module = torch.fx.symbolic_trace(model)
     answer = pytree.tree_structure(module.graph.output_node().args[0])
     return CapturedGraph(module, _in_order(module, inputs), answer, functional=False)
+
+
+def _selected(module: GraphModule, node: Node) -> tuple[Node, int] | None:
+    """The numbers with which an embedding selects rows of its table, and how many rows there are."""
+    if node.op == "call_module":
+        layer, numbers = module.get_submodule(str(node.target)), node.args[0] if node.args else None
+        found = isinstance(layer, torch.nn.Embedding) and isinstance(numbers, Node)
+        return (numbers, layer.num_embeddings) if found else None
+    if node.target is not torch.ops.aten.embedding.default:
+        return None
+    table, numbers = node.args[:2]
+    if not (isinstance(table, Node) and table.op == "get_attr" and isinstance(numbers, Node)):
+        return None
+    owner, _, name = str(table.target).rpartition(".")
+    return numbers, getattr(module.get_submodule(owner), name).shape[0]
 
 
 def leaf_names(answer: pytree.TreeSpec) -> list[str]:

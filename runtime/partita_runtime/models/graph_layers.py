@@ -46,6 +46,8 @@ class LayeredGraph:
     output_samples: tuple[SampleTensor, ...]
     output_names: tuple[str, ...]
     """The model's own names; "" for an output without one."""
+    vocabularies: tuple[int, ...]
+    """See `PartitionedModel`."""
     dependence: Mapping[Node, Dependence]
     batch_multiples: Mapping[Node, int]
     """Values that are this multiple of the batch size."""
@@ -102,6 +104,7 @@ def layered(captured: CapturedGraph, inputs: Inputs) -> LayeredGraph:
             output_sample(None if node in folds else samples[node], i) for i, node in enumerate(outputs)
         ),
         output_names=tuple(name for name, _ in named),
+        vocabularies=captured.vocabularies,
         dependence=dependence,
         batch_multiples=multiples,
         folds=folds,

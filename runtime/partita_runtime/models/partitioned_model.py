@@ -43,6 +43,9 @@ class PartitionedModel:
     """Estimated work of each block, from which its share of the model's time follows."""
     output_names: tuple[str, ...]
     """The model's own names of its outputs; "" for one without a name."""
+    vocabularies: tuple[int, ...] = ()
+    """For each input, how many rows the table has from which its numbers select, as token ids do; 0 for other numbers.
+    Empty for a model that was not captured."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -191,6 +194,9 @@ class _Layered(Protocol):
     def output_names(self) -> tuple[str, ...]: ...
 
     @property
+    def vocabularies(self) -> tuple[int, ...]: ...
+
+    @property
     def structure(self) -> tuple[object, ...]: ...
 
 
@@ -214,6 +220,7 @@ def _cut(
             for start, end in zip(starts, ends, strict=True)
         ),
         output_names=graph.output_names,
+        vocabularies=graph.vocabularies,
         warnings=(f"the model has legal cuts for {len(ends)} blocks only, not {blocks}",) if len(ends) < blocks else (),
     )
 

@@ -113,6 +113,14 @@ def with_outputs(**fields: Any) -> PlanningProblem:
     return replace(asked(chain, (MEASURED, profile("n"))), profiles={("m", "fast"): answering})
 
 
+def with_padding(padding: str) -> PlanningProblem:
+    """A session of m, a model of two size classes whose numbers select one of 40 rows."""
+    desired = session("s").sized("m", {4: None, 8: None}, padding)
+    made = asked(desired, (profile("m-s4"), profile("m-s8")))
+    selecting = {key: found.model_copy(update={"vocabularies": (40,)}) for key, found in made.profiles.items()}
+    return replace(made, profiles=selecting)
+
+
 CASES = [
     pytest.param(asked(profiles=()), NoPlanReason.NO_POOLS, "no profile on any pool", id="no profile at all"),
     pytest.param(
@@ -120,6 +128,12 @@ CASES = [
         NoPlanReason.INVALID_SESSION,
         "but both name the same partition of the model: profile the model again",
         id="classes that say they cut alike and do not",
+    ),
+    pytest.param(
+        with_padding("40"),
+        NoPlanReason.INVALID_SESSION,
+        "input.padding of module 'm' is 40, but its model has rows 0 to 39 only: give one of them",
+        id="a padding outside of the vocabulary",
     ),
     pytest.param(asked(gpus=0), NoPlanReason.INSUFFICIENT_CAPACITY, "no free accelerator", id="zero GPUs"),
     pytest.param(asked(MODEL.slo(1)), NoPlanReason.SLO_TOO_TIGHT, "Set slo.latencyMs to 4", id="an SLO of 1 ms"),

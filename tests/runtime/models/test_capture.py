@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from partita_api.session.module import TensorSpec
-from partita_runtime.models.capture import export_graph
+from partita_api.session.module import DType, NamedInput, TensorSpec
+from partita_runtime.models.capture import CapturedGraph, export_graph, traced_graph
 
 SPEC = TensorSpec(shape=(4, 8, 8))
 
@@ -63,3 +63,26 @@ def test_operations_in_place_become_functional(function: Callable[[Tensor], Tens
     assert changing == []
     with torch.no_grad():
         torch.testing.assert_close(graph.module(pixels), model(pixels))
+
+
+class Tables(nn.Module):
+    """Selects rows of two tables by one input, and computes with the other one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.many, self.few = nn.Embedding(9, 4), nn.Embedding(7, 4)
+
+    def forward(self, numbers: Tensor, factors: Tensor) -> Tensor:
+        return (self.many(numbers) + self.few(numbers.reshape(-1, 3).to(torch.int64))) * factors[..., None]
+
+
+@pytest.mark.parametrize("capture", [export_graph, traced_graph])
+def test_the_smallest_table_that_an_input_selects_from_is_its_vocabulary(
+    capture: Callable[[nn.Module, tuple[NamedInput, ...]], CapturedGraph],
+) -> None:
+    inputs = tuple(NamedInput(name=name, shape=(3,), dtype=DType.INT32) for name in ("numbers", "factors"))
+    model = Tables().eval()
+    graph = capture(model, inputs)
+    assert graph.vocabularies == (7, 0)
+    with pytest.raises(IndexError):
+        model(torch.full((1, 3), 7), torch.ones(1, 3))

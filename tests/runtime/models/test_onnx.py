@@ -11,9 +11,10 @@ import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from tests.runtime.models.architectures import ARCHITECTURES, IMAGE, lively
 from tests.runtime.models.onnx_files import exported, floats, made, packaged
+from tests.runtime.models.sample_models import Encoder
 from torch.utils import _pytree as pytree
 
-from partita_api.session.module import DType, TensorSpec
+from partita_api.session.module import DType, NamedInput, TensorSpec
 from partita_runtime.models.capture import examples
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import load_file
@@ -224,6 +225,13 @@ def test_an_output_without_a_batch_dimension_is_refused() -> None:
     nodes = [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)]
     with pytest.raises(ModelError, match="output 0 of the model has no leading batch dimension"):
         partition(onnx_module(made(nodes, outputs=[floats("y")])), FOUR, 2)
+
+
+def test_the_table_that_an_input_selects_from_is_its_vocabulary() -> None:
+    inputs = tuple(NamedInput(name=name, shape=(6,), dtype=DType.INT64) for name in ("input_ids", "attention_mask"))
+    model = onnx_module(exported(Encoder().eval(), inputs))
+    assert partition(model, inputs, 2).vocabularies == (50, 0)
+    assert partition(onnx_module(made([MATMUL], weights=[WEIGHTS])), FOUR, 1).vocabularies == (0,)
 
 
 def test_weights_in_another_file_are_read(tmp_path: Path) -> None:

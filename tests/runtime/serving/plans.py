@@ -52,6 +52,7 @@ class Model:
     """Several inputs instead of one."""
     outputs: tuple[tuple[int, ...], ...] = ((2,),)
     output_names: tuple[str, ...] = ()
+    vocabularies: tuple[int, ...] = ()
     alpha_micros: int = 500
     beta_micros: int = 1000
     entrypoint: str | None = None
@@ -374,7 +375,7 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
     request = built.request.model_copy(update={**model.declared, "blocks": BLOCKS})
     outputs = tuple(TensorSpec(shape=shape) for shape in model.outputs)
     partition = built.partition if model.source is None else _digest_of_cut(model)
-    answer = {"outputs": outputs, "output_names": model.output_names}
+    answer = {"outputs": outputs, "output_names": model.output_names, "vocabularies": model.vocabularies}
     return built.model_copy(update={"request": request, **answer, "partition": partition})
 
 

@@ -23,7 +23,15 @@ from partita_runtime.models.layers import (
     output_sample,
 )
 from partita_runtime.models.onnx.module import OnnxModule
-from partita_runtime.models.onnx.nodes import SHAPE_FROM_DATA, Shape, flops, integer, operands, shape_operands
+from partita_runtime.models.onnx.nodes import (
+    SHAPE_FROM_DATA,
+    Shape,
+    flops,
+    integer,
+    operands,
+    shape_operands,
+    vocabularies,
+)
 from partita_runtime.models.onnx.observation import BATCHES, ObservedValue, observed
 
 _BATCH = "partita/batch"
@@ -47,6 +55,8 @@ class OnnxGraph:
     layers: tuple[Layer, ...]
     output_samples: tuple[SampleTensor, ...]
     output_names: tuple[str, ...]
+    vocabularies: tuple[int, ...]
+    """See `PartitionedModel`."""
     structure: tuple[object, ...]
     """Operations, operands and shapes as JSON data, without names and weights."""
 
@@ -107,6 +117,7 @@ def layered_onnx(whole: OnnxModule, inputs: Inputs) -> OnnxGraph:
         layers=layers,
         output_samples=tuple(output_sample(sample, i) for i, sample in enumerate(answered)),
         output_names=outputs,
+        vocabularies=vocabularies(graph),
         structure=tuple(_structure(nodes, values)),
     )
 

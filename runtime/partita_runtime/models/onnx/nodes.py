@@ -15,6 +15,9 @@ SHAPE_FROM_OPERAND: Final = frozenset(
 """The shape of what they return depends on the numbers in their operands behind the first one."""
 _FROM_FIRST_OPERAND: Final = frozenset({"ConstantOfShape", "Range"})
 
+_SAME_NUMBERS: Final = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""What they return has the numbers of their first operand, in another type or shape."""
+
 Shape = tuple[int, ...]
 
 
@@ -72,6 +75,20 @@ def flops(node: NodeProto, inputs: Sequence[Shape | None], output: Shape | None)
         case "LSTM" | "GRU" | "RNN":
             return 2 * prod(first[:-1]) * sum(prod(shape) for shape in known[1:3])
     return 0
+
+
+def vocabularies(graph: GraphProto) -> tuple[int, ...]:
+    """For each input, how many rows the table has from which its numbers select; 0 for other numbers."""
+    tables = {tensor.name: tensor.dims for tensor in graph.initializer}
+    sizes = {entry.name: 0 for entry in graph.input if entry.name not in tables}
+    sources = {name: name for name in sizes}
+    for node in graph.node:
+        if node.op_type in _SAME_NUMBERS and node.input[0] in sources:
+            sources[node.output[0]] = sources[node.input[0]]
+        elif node.op_type == "Gather" and node.input[0] in tables and node.input[1] in sources:
+            source, rows = sources[node.input[1]], tables[node.input[0]][integer(node, "axis", 0)]
+            sizes[source] = min(rows, sizes[source] or rows)
+    return tuple(sizes.values())
 
 
 def integer(node: NodeProto, name: str, default: int) -> int:

@@ -44,6 +44,9 @@ class Epoch(SpecModel):
     """The output tensors of each model, or size class, for one sample, if its profile has them."""
     output_names: dict[str, tuple[str, ...]] = {}
     """The models' own names of these outputs, where an edge may ask for them."""
+    vocabularies: dict[str, tuple[int, ...]] = {}
+    """For each input of a model, or size class, how many rows the table has from which its numbers select; 0 for other
+    numbers. Without the models that select none."""
     clients: AllowedClients | None = None
     """The clients whose requests are answered; None for everybody's. They change without waiting for the plan."""
     versions: tuple[VersionRoute, ...] = ()
@@ -99,6 +102,7 @@ def epoch(
         session=session.spec.model_copy(update={"frontend": frontend}),
         plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
         outputs={module: profile.outputs for module, profile in shown.items()},
+        vocabularies={module: profile.vocabularies for module, profile in shown.items() if profile.vocabularies},
         output_names={module: known for module, known in names.items() if module in asked},
         clients=clients,
         versions=versions,

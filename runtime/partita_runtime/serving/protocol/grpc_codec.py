@@ -160,7 +160,7 @@ def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[
         else:
             check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
             array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
-            arrays[tensor.name] = check_numbers(tensor.name, array)
+            arrays[tensor.name] = check_numbers(tensor.name, array, interface)
     check_sizes({tensor.name: tensor.shape for tensor in message.inputs}, interface)
     return arrays, images
 

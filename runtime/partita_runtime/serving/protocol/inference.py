@@ -26,6 +26,8 @@ MAX_ID: Final = 1024
 """Most characters in a request's id."""
 MAX_MESSAGE: Final = 1000
 """Most characters of an error's message: it may repeat what the client has sent."""
+TOKENIZE: Final = "use the tokenizer of this model"
+"""What to do about numbers outside of a vocabulary."""
 _MAX_DIGITS: Final = 20
 """Digits of the largest number of 64 bits. Python takes quadratic time for long ones, and refuses more than 4300."""
 _MAX_NUMBER: Final = 2**63 - 1
@@ -158,13 +160,25 @@ def check_sizes(shapes: Mapping[str, Sequence[int]], interface: Interface) -> No
             )
 
 
-def check_numbers(name: str, array: Array) -> Array:
-    """The tensor of an input, unchanged. Raises RequestError (400) if it has NaN, or BOOL other than 0 and 1."""
+def check_numbers(name: str, array: Array, interface: Interface) -> Array:
+    """The tensor of an input, unchanged.
+
+    Raises RequestError (400) if it has NaN, BOOL other than 0 and 1, or numbers outside of the model's vocabulary.
+    """
     if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
         raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
     if array.dtype.kind == "b" and np.count_nonzero(array.view(np.uint8) > 1):
         raise RequestError(400, f"input {name!r}: the bytes of BOOL must be 0 or 1")
+    if (rows := interface.input_vocabularies.get(name)) and (wrong := outside(array, rows)) is not None:
+        raise RequestError(400, f"input {name!r} has {wrong}, but the model has rows 0 to {rows - 1} only; {TOKENIZE}")
     return array
+
+
+def outside(array: Array, rows: int) -> int | None:
+    """A number of the array that selects no row of a table; None if there is none."""
+    if not array.size:
+        return None
+    return next((int(number) for number in (array.min(), array.max()) if not 0 <= number < rows), None)
 
 
 def takes_bytes(name: str, datatype: str, interface: Interface) -> bool:

@@ -56,6 +56,9 @@ class Interface:
     """The outputs of each model, or size class, for one sample, if they are known."""
     output_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The models' own names of them, where an edge may ask for them."""
+    vocabularies: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """For each input of a model, or size class, how many rows the table has from which its numbers select, as token ids
+    do; 0 for other numbers. Without the models that select none."""
     planned: frozenset[str] | None = None
     """The models, and the size classes, with replicas; None for all."""
 
@@ -112,6 +115,20 @@ class Interface:
         if len({len(outputs) for outputs in known}) != 1:
             return ()
         return tuple(_common(outputs) for outputs in zip(*known, strict=True))
+
+    def vocabularies_of(self, model: str) -> Sequence[int]:
+        """The rows from which the numbers of each input of a model select; empty if they are not known."""
+        return next((self.vocabularies[name] for name in self._served[model] if name in self.vocabularies), ())
+
+    @cached_property
+    def input_vocabularies(self) -> Mapping[str, int]:
+        """The rows from which the numbers of a request's tensor select, by its name, for those that select rows."""
+        return {
+            name: rows
+            for root in self.roots
+            for name, rows in zip(self.input_names(root), self.vocabularies_of(root.name), strict=False)
+            if rows
+        }
 
     @cached_property
     def _served(self) -> Mapping[str, tuple[str, ...]]:

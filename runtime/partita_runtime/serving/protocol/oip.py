@@ -130,7 +130,7 @@ def decode_request(
     inputs: Mapping[str, Array]
     images: Mapping[str, tuple[bytes, ...]]
     if form.places is not None and form.binary_bytes == len(body) - length:
-        inputs, images = _placed(form.places, body, length), {}
+        inputs, images = _placed(form.places, body, length, interface), {}
         samples = form.places[0].shape[0] if form.places else 1
     else:
         inputs, images = _inputs(form.header.inputs, memoryview(body)[length:], interface)
@@ -279,11 +279,11 @@ def _places(headers: Sequence[InputHeader], interface: Interface) -> tuple[_Tens
     return tuple(places)
 
 
-def _placed(places: Sequence[_TensorPlace], body: Body, start: int) -> dict[str, Array]:
+def _placed(places: Sequence[_TensorPlace], body: Body, start: int, interface: Interface) -> dict[str, Array]:
     arrays = {}
     for name, dtype, shape, elements, offset in places:
         array = np.frombuffer(body, dtype, elements, start + offset).reshape(shape)
-        arrays[name] = check_numbers(name, array)
+        arrays[name] = check_numbers(name, array, interface)
     return arrays
 
 
@@ -330,7 +330,7 @@ def _inputs(
         else:
             check_tensor(header.name, header.datatype, header.shape, spec)
             array = _from_json(header, spec) if size is None else _from_binary(header, spec, blob[offset:])
-            arrays[header.name] = check_numbers(header.name, array)
+            arrays[header.name] = check_numbers(header.name, array, interface)
         offset += size or 0
     check_sizes({header.name: header.shape for header in headers}, interface)
     if offset != len(blob):

@@ -16,6 +16,7 @@ from partita_api.session.when import holds
 from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge_key
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.scheduling.requests import SubRequest
+from partita_runtime.serving.protocol.inference import TOKENIZE, outside
 from partita_runtime.serving.protocol.interface import EdgeCondition, Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes, varying_sizes
 from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
@@ -197,11 +198,24 @@ class SampleTensors:
             if edge.source != sub.module or edge.target not in rows or inputs is None:
                 continue
             count = _samples(sub.module, edge.target, inputs, rows[edge.target])
+            self._check_vocabularies(sub.module, edge.target, inputs, rows[edge.target])
             children[edge.target] = min(count, edge.fan_out.max)
             if count > edge.fan_out.max:
                 self.cut_off[sub.module] = self.cut_off.get(sub.module, 0) + count - edge.fan_out.max
         self._rows[sub.sub_id] = rows
         return children
+
+    def _check_vocabularies(self, module: str, target: str, inputs: Inputs, rows: Sequence[Rows]) -> None:
+        """Raises DataflowError if numbers select no rows of the target's tables."""
+        vocabularies = self._interface.vocabularies_of(target)
+        for samples, spec, count in zip(rows, specs_of(inputs), vocabularies, strict=False):
+            wrong = [outside(array, count) for array in samples] if count else []
+            if (number := next((found for found in wrong if found is not None), None)) is not None:
+                name = f" as {spec.name!r}" if isinstance(spec, NamedInput) else ""
+                raise DataflowError(
+                    f"{module!r} answered {number} for {target!r}{name}, whose model has rows 0 to {count - 1} only; "
+                    f"{TOKENIZE}"
+                )
 
 
 def _samples(module: str, target: str, inputs: Inputs, rows: Sequence[Rows]) -> int:

@@ -94,6 +94,7 @@ class EpochExecutor:
             epoch.session,
             epoch.outputs,
             epoch.output_names,
+            epoch.vocabularies,
             frozenset(module.name for module in epoch.plan.modules),
         )
         self.slo_micros = epoch.session.slo.latency_ms * 1000

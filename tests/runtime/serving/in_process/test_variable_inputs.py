@@ -25,8 +25,15 @@ INPUTS = (
 
 def encoder() -> Application:
     """A model of texts of up to 16 tokens, with a mask."""
-    entrypoint = "tests.runtime.serving.models:masked_mean"
-    return application("encoder").model("encode", inputs=INPUTS, sizes=(4, 16), outputs=((3,),), entrypoint=entrypoint)
+    entrypoint, vocabularies = "tests.runtime.serving.models:masked_mean", (100, 0)
+    return application("encoder").model(
+        "encode",
+        inputs=INPUTS,
+        sizes=(4, 16),
+        outputs=((3,),),
+        vocabularies=vocabularies,
+        entrypoint=entrypoint,
+    )
 
 
 def behind_a_tokenizer(**kwargs: int) -> Application:
@@ -105,6 +112,20 @@ async def test_inputs_of_different_sizes_are_refused(running: Stand) -> None:
     answer_by_grpc = await asyncio.to_thread(infer, tritonclient.grpc, str(running.session.addresses.grpc), inputs)
     await endpoint.close()
     np.testing.assert_allclose(answer_by_grpc, answer_of(inputs["ids"]), atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [100, -1, 2**40])
+async def test_a_number_outside_of_the_vocabulary_is_refused_and_other_requests_of_its_batch_are_answered(
+    running: Stand, number: int
+) -> None:
+    wrong = given(3)
+    wrong["ids"][0, 1] = number
+    want = f"input 'ids' has {number}, but the model has rows 0 to 99 only; use the tokenizer of this model"
+    answers = await asyncio.gather(in_json(running, given(3)), in_json(running, wrong), in_json(running, given(3)))
+    assert [answer.status_code for answer in answers] == [200, 400, 200]
+    assert answers[1].json()["error"] == want
+    with pytest.raises(tritonclient.http.InferenceServerException, match=want):
+        await asyncio.to_thread(infer, tritonclient.http, running.url, wrong)
 
 
 async def test_a_function_answers_with_a_list_of_samples_for_each_input() -> None:

@@ -25,7 +25,7 @@ ROWS = np.arange(6).reshape(2, 3)
 
 
 def sample() -> SampleTensors:
-    interface = Interface(APP.name, APP.session.spec, APP.epoch.outputs)
+    interface = Interface(APP.name, APP.session.spec, APP.epoch.outputs, vocabularies={"encoder": (6, 0)})
     return SampleTensors(interface, {"input": np.array([b"one"], np.object_)})
 
 
@@ -52,6 +52,14 @@ def test_each_sample_has_a_row_of_each_input() -> None:
             {"encoder": {"ids": ROWS, "mask": ROWS.astype(np.int32)}},
             r"int32\[2, 3\] for 'encoder' as 'mask', which takes int64",
             id="another type",
+        ),
+        pytest.param(
+            {"encoder": {"ids": ROWS + 1, "mask": ROWS}},
+            "'reader' answered 6 for 'encoder' as 'ids', whose model has rows 0 to 5 only; use the tokenizer",
+            id="outside of the vocabulary",
+        ),
+        pytest.param(
+            {"encoder": {"ids": [ROWS[0], ROWS[1] - 4], "mask": [ROWS[0], ROWS[1]]}}, "answered -1", id="a list"
         ),
         pytest.param(
             {"encoder": {"ids": ROWS, "mask": ROWS[:, :2]}}, r"int64\[2, 2\] for 'encoder'", id="another shape"
