@@ -1,6 +1,8 @@
 """A client of one session: numpy arrays in, numpy arrays out, by the Open Inference Protocol over HTTP."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -8,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita.errors import InferenceError, needs_extra
+from partita_runtime.serving.protocol.event_stream import ANSWER, ERROR, EVENT_STREAM, OUTPUT, Event, EventReader
 from partita_runtime.serving.protocol.inference_client import (
     AnswerError,
+    Payload,
     client_headers,
     decode_answer,
+    decode_output,
     encode_request,
     model_url,
 )
@@ -53,14 +58,31 @@ class Client:
         `deadline_ms` shortens the SLO of this request. Raises InferenceError, and ValueError for inputs of element
         types that no session takes.
         """
-        tensors = inputs if isinstance(inputs, Mapping) else {"input": np.asarray(inputs)}
-        parameters = {} if deadline_ms is None else {"timeout": max(1, round(deadline_ms * 1000))}
-        payload = encode_request(tensors, parameters=parameters)
+        payload = _payload(inputs, deadline_ms, binary_outputs=True)
         answer = self._ask("POST", f"{self._model}/infer", content=payload.body, headers=payload.headers)
         try:
             return decode_answer(answer.headers, answer.content)
         except AnswerError as error:
             raise InferenceError(f"{self._model}: {error}") from error
+
+    def infer_stream(self, inputs: Inputs, *, deadline_ms: float | None = None) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Name and tensor of each output as soon as it is known; together they are what `infer` returns.
+
+        A loop that is left early cancels the request. Raises as `infer` does, also after outputs.
+        """
+        payload = _payload(inputs, deadline_ms, binary_outputs=False)
+        url = f"{self._model}/infer"
+        for event in self._events(url, payload):
+            if event.kind == OUTPUT:
+                try:
+                    yield decode_output(event.data)
+                except AnswerError as error:
+                    raise InferenceError(f"{self._model}: {error}") from error
+            elif event.kind == ERROR:
+                raise _error_of(url, event)
+            elif event.kind == ANSWER:
+                return
+        raise InferenceError(f"{url} ended its event stream without the answer's end; try again")
 
     def metadata(self) -> dict[str, Any]:
         """The session's inputs and outputs: names, element types and shapes. Raises InferenceError."""
@@ -84,20 +106,52 @@ class Client:
         self.close()
 
     def _ask(self, method: str, url: str, **options: Any) -> httpx.Response:
-        try:
+        with _answering(url):
             answer = self._client.request(method, url, **options)
-        except httpx.TimeoutException as error:
-            raise InferenceError(f"{url} did not answer in time; check that the session is Ready") from error
-        except httpx.HTTPError as error:
-            raise InferenceError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer
-        hint = _HINTS.get(answer.status_code, "")
-        raise InferenceError(
-            f"{url} answers {answer.status_code}: {_message(answer)}{hint and f'; {hint}'}",
-            answer.status_code,
-            _seconds(answer.headers.get("Retry-After", "")),
-        )
+        raise _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
+
+    def _events(self, url: str, payload: Payload) -> Iterator[Event]:
+        headers = {**payload.headers, "Accept": EVENT_STREAM}
+        reader = EventReader()
+        with _answering(url), self._client.stream("POST", url, content=payload.body, headers=headers) as answer:
+            if not answer.is_success:
+                answer.read()
+                raise _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
+            for part in answer.iter_raw():
+                yield from reader.events(part)
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Raises InferenceError instead of what httpx raises."""
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise InferenceError(f"{url} did not answer in time; check that the session is Ready") from error
+    except httpx.HTTPError as error:
+        raise InferenceError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
+
+
+def _payload(inputs: Inputs, deadline_ms: float | None, binary_outputs: bool) -> Payload:
+    tensors = inputs if isinstance(inputs, Mapping) else {"input": np.asarray(inputs)}
+    parameters = {} if deadline_ms is None else {"timeout": max(1, round(deadline_ms * 1000))}
+    return encode_request(tensors, parameters=parameters, binary_outputs=binary_outputs)
+
+
+def _error(url: str, status: int, message: str, retry_after_s: float | None = None) -> InferenceError:
+    hint = _HINTS.get(status, "")
+    return InferenceError(f"{url} answers {status}: {message}{hint and f'; {hint}'}", status, retry_after_s)
+
+
+def _error_of(url: str, event: Event) -> InferenceError:
+    """The error that ends an event stream."""
+    try:
+        said = json.loads(event.data)
+        return _error(url, int(said["status"]), str(said["error"])[:_LONGEST_MESSAGE])
+    except (ValueError, KeyError, TypeError):
+        return InferenceError(f"{url} ended its event stream with an error that is not of the protocol")
 
 
 def _message(answer: httpx.Response) -> str:

@@ -80,7 +80,8 @@ class WholeModels:
             due += graph.completed(sub.sub_id, run(sub))
         outcome = graph.finished(0)
         assert outcome is not None  # every sub-request was answered
-        return answer_of(self._interface, [sample.sink_rows(outcome.results)], [outcome.left_out])
+        rows = sample.sink_rows(outcome.results)
+        return answer_of(self._interface, [rows], [outcome.left_out], self._interface.answering)
 
 
 @torch.no_grad()

@@ -244,10 +244,23 @@ class RequestGraph:
 
         Raises KeyError if the request is unknown.
         """
-        request = self._requests[request_id]
-        if request.live:
+        if self._requests[request_id].live:
             return None
+        outcome = self.so_far(request_id)
         del self._requests[request_id]
+        return outcome
+
+    def is_closed(self, request_id: int, module: str) -> bool:
+        """Whether a module has all of its answers for a request in progress, or ended without some of them."""
+        request = self._requests[request_id]
+        return not request.pending.get(module) and not request.open_upstreams[module]
+
+    def so_far(self, request_id: int) -> RequestOutcome:
+        """The outcome of a request in progress if nothing else were answered: final for modules that are closed.
+
+        Raises KeyError if the request is unknown.
+        """
+        request = self._requests[request_id]
         results = [
             sub
             for module in self._order

@@ -331,6 +331,37 @@ def test_function_with_one_upstream_runs_for_every_answer() -> None:
     assert [modules_of(graph.completed(sub.sub_id)) for sub in subs] == [["crop"], ["crop"]]
 
 
+def test_a_module_is_closed_when_no_answer_of_it_can_follow() -> None:
+    built = session("s").model("root").function("crop").model("car").model("person").model("last")
+    built = built.edge("root", "crop").edge("crop", "car", most=2).edge("crop", "person").edge("root", "last")
+    graph = graph_of(built.optional("last"))
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    closed = [name for name in ("root", "crop", "car", "person", "last") if graph.is_closed(0, name)]
+    assert closed == []
+    crop, last = graph.completed(root.sub_id, {"last": 1})
+    assert (graph.is_closed(0, "root"), graph.is_closed(0, "last")) == (True, False)
+    graph.left_out(last.sub_id)
+    assert graph.is_closed(0, "last")
+    first, second = graph.completed(crop.sub_id, {"car": 2})
+    assert graph.is_closed(0, "person"), "there is none"
+    graph.completed(second.sub_id)
+    assert not graph.is_closed(0, "car")
+    assert modules_of([*graph.so_far(0).results]) == ["car"]
+    assert graph.so_far(0).left_out == {"last"}
+    graph.completed(first.sub_id)
+    assert graph.finished(0) is not None
+
+
+def test_the_first_answer_closes_a_module_for_which_others_race() -> None:
+    graph = graph_of(raced())
+    (root,) = graph.start(0, DEADLINE, {"root": 1})
+    quick, _ = graph.completed(root.sub_id, {"quick": 1, "slow": 1})
+    (first,) = graph.completed(quick.sub_id)
+    assert not graph.is_closed(0, "first")
+    graph.completed(first.sub_id)
+    assert graph.is_closed(0, "first")
+
+
 def test_results_are_in_order_of_modules_and_samples() -> None:
     graph = graph_of(
         session("s").model("root").model("x").model("y").edge("root", "x", most=4).edge("root", "y", most=4)

@@ -1,21 +1,14 @@
 """The session's HTTP interface as an ASGI application, which Ray Serve runs behind its proxy."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final, NamedTuple
 
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_answers import CancellableRequest, HttpAnswer, refusal, too_large, too_slow
 from partita_runtime.serving.ingress.http_routes import HttpHead
-from partita_runtime.serving.ingress.http_service import (
-    CancellableRequest,
-    HttpAnswer,
-    HttpCall,
-    HttpService,
-    refusal,
-    too_large,
-    too_slow,
-)
+from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
@@ -46,8 +39,8 @@ def asgi_application(session: Session, monitoring_digest: str = "") -> ASGIApp:
     async def serve(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
-                head = _head(scope)
-                await _send(send, await _answer(service, head, receive))
+                response = _AsgiResponse(send)
+                await response.end(await _answer(service, _head(scope), receive, response))
             case "lifespan":
                 await _live(receive, send)
             case "websocket":
@@ -56,7 +49,36 @@ def asgi_application(session: Session, monitoring_digest: str = "") -> ASGIApp:
     return serve
 
 
-async def _answer(service: HttpService, head: HttpHead, receive: Receive) -> HttpAnswer:
+class _AsgiResponse:
+    """Sends the answer to one request, as a whole or in parts."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._has_begun = False
+
+    async def part(self, part: HttpAnswer) -> None:
+        """Send a part that is not the last one."""
+        if not self._has_begun:
+            await self._begin(part.status, part.headers)
+        await self._send({"type": "http.response.body", "body": part.content, "more_body": True})
+
+    async def end(self, answer: HttpAnswer) -> None:
+        """Send the last part, or the whole answer."""
+        if not self._has_begun:
+            headers = {**answer.headers, "content-length": str(len(answer.content))}
+            if answer.close:
+                headers["connection"] = "close"  # else the server would read the rest of the request
+            await self._begin(answer.status, headers)
+        await self._send({"type": "http.response.body", "body": answer.content})
+
+    async def _begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self._has_begun = True
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+async def _answer(service: HttpService, head: HttpHead, receive: Receive, response: _AsgiResponse) -> HttpAnswer:
+    """The answer, or the last part of one whose other parts are sent."""
     try:
         call, arrived = service.call(head), now_micros()
         service.admit(call)
@@ -72,21 +94,28 @@ async def _answer(service: HttpService, head: HttpHead, receive: Receive) -> Htt
         return HttpAnswer(CLIENT_LEFT)
     client = _AsgiClient()
     service.begin(client, call, body, arrived)
-    if client.answered.done():
-        return client.answered.result()
     watching = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, client.watch, receive)
     try:
-        return await client.answered
+        while not (given := await client.given.get()).is_last:
+            await response.part(given.answer)
+        return given.answer
     finally:
         watching.cancel()
         client.leave()
+
+
+class _Given(NamedTuple):
+    """What the service has given a client."""
+
+    answer: HttpAnswer
+    is_last: bool
 
 
 class _AsgiClient:
     """The client of one request, as the service sees it."""
 
     def __init__(self) -> None:
-        self.answered: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self.given: asyncio.Queue[_Given] = asyncio.Queue()
         self._in_progress: CancellableRequest | None = None
         self._left: asyncio.Task[None] | None = None
 
@@ -98,10 +127,12 @@ class _AsgiClient:
     def began(self, request: CancellableRequest) -> None:
         self._in_progress = request
 
+    def part(self, part: HttpAnswer) -> None:
+        self.given.put_nowait(_Given(part, is_last=False))
+
     def answer(self, answer: HttpAnswer) -> None:
         self._in_progress = None
-        if not self.answered.done():
-            self.answered.set_result(answer)
+        self.given.put_nowait(_Given(answer, is_last=True))
 
     def leave(self, _: object = None) -> None:
         """The client has left."""
@@ -110,8 +141,7 @@ class _AsgiClient:
         if self._in_progress is not None:
             self._in_progress.cancel()
             self._in_progress = None
-        if not self.answered.done():
-            self.answered.set_result(HttpAnswer(CLIENT_LEFT))
+        self.given.put_nowait(_Given(HttpAnswer(CLIENT_LEFT), is_last=True))
 
 
 def _head(scope: MutableMapping[str, Any]) -> HttpHead:
@@ -158,15 +188,6 @@ async def _body(service: HttpService, call: HttpCall, receive: Receive) -> bytes
 async def _client_left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _send(send: Send, answer: HttpAnswer) -> None:
-    headers = {**answer.headers, "content-length": str(len(answer.content))}
-    if answer.close:
-        headers["connection"] = "close"  # else the server would read the rest of the request
-    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-    await send({"type": "http.response.body", "body": answer.content})
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -13,11 +13,12 @@ from google.protobuf.message import DecodeError
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MAX_CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_answers import answer_to, too_slow
 from partita_runtime.serving.ingress.http_routes import Operation
-from partita_runtime.serving.ingress.http_service import answer_to, logged_answer, too_slow
-from partita_runtime.serving.ingress.image_request import with_tensors
+from partita_runtime.serving.ingress.inference.http_clients import logged_answer
+from partita_runtime.serving.ingress.inference.image_request import with_tensors
+from partita_runtime.serving.ingress.inference.pending_request import PendingRequest
 from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
-from partita_runtime.serving.ingress.pending_request import PendingRequest
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for

@@ -12,17 +12,10 @@ import httptools
 import numpy as np
 
 from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_answers import CancellableRequest, HttpAnswer, refusal, too_large, too_slow
 from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, not_http
 from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
-from partita_runtime.serving.ingress.http_service import (
-    CancellableRequest,
-    HttpAnswer,
-    HttpCall,
-    HttpService,
-    refusal,
-    too_large,
-    too_slow,
-)
+from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import Body, RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
@@ -95,7 +88,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._in_progress: CancellableRequest | None = None
         """The pending request; None while it cannot be cancelled, or without one."""
         self._parsing = False
-        self._keep_alive = False
+        self._keep_alive = self._reads_chunks = False
+        self._is_streaming = False
+        """Whether parts of the answer have been sent."""
         self._call = _NO_CALL
         """The request that is being read or answered."""
         self._arrived = 0
@@ -162,6 +157,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._state is _ConnectionState.SENDING:
             self._wait()
             self._parse()
+        elif self._state is _ConnectionState.ANSWERING:
+            self._deadline = None
 
     # Called by the server.
 
@@ -174,7 +171,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._refuse(too_slow(self._service.settings))
             case _ConnectionState.WAITING if self._unread:
                 self._refuse(RequestError(408, f"the request's head did not arrive within {HEAD_SECONDS:g} s"))
-            case _ConnectionState.SENDING | _ConnectionState.CLOSING if (
+            case _ConnectionState.ANSWERING | _ConnectionState.SENDING | _ConnectionState.CLOSING if (
                 0 < self._transport.get_write_buffer_size() < self._unsent
             ):
                 self._expect_sending(SEND_SECONDS)
@@ -238,7 +235,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         if head is None:
             return
-        self._keep_alive = head.keep_alive
+        self._keep_alive, self._reads_chunks = head.keep_alive, head.reads_chunks
         if isinstance(head.call, RequestError):
             self._refuse(head.call, head.keep_alive and not head.length)
             return
@@ -308,6 +305,20 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Called by the service: the request can be cancelled."""
         self._in_progress = request
 
+    def part(self, part: HttpAnswer) -> None:
+        """Called by the service."""
+        if self._transport.is_closing():
+            return
+        self._keep_alive &= self._reads_chunks  # else the end of the connection is that of the stream
+        head = b"" if self._is_streaming else _stream_head(part, self._reads_chunks, self._keep_alive)
+        sent = head + self._framed(part.content)
+        self._is_streaming = True
+        self._transport.write(sent)
+        if self._paused_writing and self._deadline is None:
+            self._expect_sending(SEND_SECONDS)
+        elif self._paused_writing:
+            self._unsent += len(sent)
+
     def answer(self, answer: HttpAnswer) -> None:
         """Called by the service."""
         self._in_progress = None
@@ -325,8 +336,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         stays = self._keep_alive and not answer.close and not self._server.closing
-        head = _response_head(answer, stays)
-        content = answer.content if with_content else b""
+        head, content = b"", answer.content if with_content else b""
+        if self._is_streaming:
+            content = self._framed(content) + self._framed(b"")
+            self._is_streaming = False
+        else:
+            head = _response_head(answer, stays)
         if len(content) < _JOIN_BELOW:
             self._transport.write(head + content)
         else:
@@ -338,6 +353,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._expect_sending(SEND_SECONDS)
         else:
             self._wait()
+
+    def _framed(self, content: bytes) -> bytes:
+        """Content of a stream; a chunk without content is its end."""
+        return b"%x\r\n%b\r\n" % (len(content), content) if self._reads_chunks else content
 
     def _close_gently(self) -> None:
         """Close the connection once the client has had time to read its answer."""
@@ -358,6 +377,12 @@ class HttpConnection(asyncio.BufferedProtocol):
 def _response_head(answer: HttpAnswer, stays: bool) -> bytes:
     first = _first_lines(answer.status, tuple(answer.headers.items()), stays)
     return b"%bcontent-length: %d\r\ndate: %b\r\n\r\n" % (first, len(answer.content), _date(int(time.time())))
+
+
+def _stream_head(part: HttpAnswer, chunked: bool, stays: bool) -> bytes:
+    headers = {**part.headers, **({"transfer-encoding": "chunked"} if chunked else {})}
+    first = _first_lines(part.status, tuple(headers.items()), stays)
+    return b"%bdate: %b\r\n\r\n" % (first, _date(int(time.time())))
 
 
 @lru_cache(maxsize=256)

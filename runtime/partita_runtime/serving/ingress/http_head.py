@@ -24,6 +24,8 @@ class RequestHead(NamedTuple):
     """Bytes of the body; 0 if it is chunked."""
     chunked: bool
     keep_alive: bool
+    reads_chunks: bool
+    """Whether the answer may be chunked: not by HTTP/1.0."""
     expects_continue: bool
 
 
@@ -75,6 +77,7 @@ class HeadReader:
             chunked=chunked,
             # The parser has consumed what follows a chunked body, so the connection cannot be used again.
             keep_alive=parser.should_keep_alive() and not chunked,
+            reads_chunks=parser.get_http_version() != "1.0",
             expects_continue=headers.get("expect", "").lower() == "100-continue",
         )
 

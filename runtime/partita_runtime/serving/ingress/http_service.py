@@ -1,28 +1,32 @@
 """A session's HTTP interface, for every HTTP server: inference, health, metadata, and measurements with a token."""
 
 import asyncio
-import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final
 
-from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
-from partita_runtime.serving.ingress.http_formats import HttpFormat, Received, format_of
-from partita_runtime.serving.ingress.http_routes import INFERENCE, HttpHead, MethodError, Operation, not_found, route_of
-from partita_runtime.serving.ingress.image_request import with_tensors
+from partita_runtime.serving.ingress.http_answers import (
+    HttpAnswer,
+    HttpClient,
+    failure,
+    json_answer,
+    too_large,
+)
+from partita_runtime.serving.ingress.http_routes import INFERENCE, HttpHead, Operation, not_found, route_of
+from partita_runtime.serving.ingress.inference.http_clients import ComparedClient, EventClient, LoggedClient
+from partita_runtime.serving.ingress.inference.http_formats import HttpFormat, Received, format_of
+from partita_runtime.serving.ingress.inference.http_inference import HttpInference
+from partita_runtime.serving.ingress.inference.image_request import with_tensors
 from partita_runtime.serving.ingress.information import configuration, repository_index, statistics
-from partita_runtime.serving.ingress.pending_request import PendingRequest
-from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.ingress.samples import sample_answer
 from partita_runtime.serving.ingress.versions.choice import ChosenVersion
 from partita_runtime.serving.ingress.versions.forwarding import VersionForwarder
-from partita_runtime.serving.ingress.versions.shadowing import OwnAnswer, Shadowing
+from partita_runtime.serving.ingress.versions.shadowing import Shadowing
 from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE, EventMode, event_mode
+from partita_runtime.serving.protocol.event_stream import EVENT_STREAM, EventStream, asks_for_events, check_no_binary
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import (
     RETRY_AFTER_SECONDS,
@@ -36,16 +40,12 @@ from partita_runtime.serving.protocol.inference import (
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH
 from partita_runtime.serving.protocol.openapi.document import openapi
 from partita_runtime.serving.protocol.triton import REFUSALS, asks_only_ready
-from partita_runtime.serving.session.body_memory import BodyMemoryError, BodyReading
+from partita_runtime.serving.session.body_memory import BodyReading
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
-from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.telemetry.logged_events import V1, V2, Content
 from partita_runtime.serving.telemetry.metrics import CONTENT_TYPE, metrics_text
-from partita_runtime.serving.telemetry.request_log import RequestEvents
-
-logger = logging.getLogger(__name__)
 
 CONTENT_TYPES: Final = (
     "application/json",
@@ -59,6 +59,10 @@ CONTENT_TYPES: Final = (
 _V1_TYPES: Final = ("application/json", STRUCTURED_TYPE, "application/x-www-form-urlencoded", "")
 _INDEFINITE_TYPES: Final = frozenset({"application/json", "application/x-www-form-urlencoded", ""})
 """Content types that clients send with JSON, and also with binary tensors behind it."""
+_NO_STREAM: Final = (
+    f"an event stream answers requests of the Open Inference Protocol only: leave out Accept: {EVENT_STREAM}, or send "
+    "POST v2/models/MODEL/infer without a CloudEvent"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,35 +76,10 @@ class HttpCall:
     version: str | None = None
     event: EventMode | None = None
     """How it is a CloudEvent; None if it is not."""
+    streams: bool = False
+    """Whether it asks for an event stream."""
     plan: str | None = None
     """The plan that executes a sample."""
-
-
-class HttpAnswer(NamedTuple):
-    """An answer to a request."""
-
-    status: int
-    content: bytes = b""
-    headers: Mapping[str, str] = MappingProxyType({})
-    close: bool = False
-    """Whether to close the connection: the rest of the request is not read."""
-
-
-class CancellableRequest(Protocol):
-    """A pending request."""
-
-    def cancel(self) -> object:
-        """The client has left; there will be no answer."""
-
-
-class HttpClient(Protocol):
-    """Receives the answer to a request; called on the event loop."""
-
-    def began(self, request: CancellableRequest) -> None:
-        """The request is pending and can be cancelled."""
-
-    def answer(self, answer: HttpAnswer) -> None:
-        """The answer, once."""
 
 
 class HttpService:
@@ -130,10 +109,13 @@ class HttpService:
             self._check_reader(head)
         if operation is Operation.CHECK and not self._session.answers_samples:
             raise not_found(head)
-        content_type, mode = "", None
+        content_type, mode, streams = "", None, False
         if operation in INFERENCE:
             content_type = _content_type(head, _V1_TYPES if operation is Operation.PREDICT else CONTENT_TYPES)
             mode = event_mode(head.headers, content_type)
+            streams = asks_for_events(head.headers)
+            if streams and (operation is Operation.PREDICT or mode is not None):
+                raise RequestError(406, _NO_STREAM)
             if head.headers.get("content-encoding", "identity") != "identity":
                 raise RequestError(400, "compressed request bodies are not supported")
         if operation is Operation.CHECK:
@@ -141,7 +123,7 @@ class HttpService:
         length = digits(head.headers.get("content-length", "0"))
         if length is None or length > self.settings.max_request_bytes:
             raise too_large(self.settings)
-        return HttpCall(head, operation, content_type, model, version, mode, plan)
+        return HttpCall(head, operation, content_type, model, version, mode, streams, plan)
 
     def _check_reader(self, head: HttpHead) -> None:
         """Raises RequestError unless the request may read measurements, and send samples."""
@@ -167,6 +149,7 @@ class HttpService:
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
+        client = EventClient(client) if call.streams else client
         chosen = self._versions.choice(call.head, call.operation, call.model, call.version)
         if chosen is None:
             self._answer(client, call, body, arrived)
@@ -178,9 +161,10 @@ class HttpService:
     ) -> None:
         """Have another version answer."""
         try:
-            reply = await self._versions.reply(call.head, call.operation, body, chosen)
+            send = client.part if call.streams else None
+            reply = await self._versions.reply(call.head, call.operation, body, chosen, send)
         except Exception as error:
-            client.answer(_failure(error))
+            client.answer(failure(error))
             return
         if reply is None:
             self._answer(client, call, body, arrived)
@@ -190,7 +174,7 @@ class HttpService:
     def _answer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         if self._session.versions and call.event is None:
             compare = self._shadows.after(call.head, call.operation, body)
-            client = _ComparedClient(client, compare) if compare is not None else client
+            client = ComparedClient(client, compare) if compare is not None else client
         try:
             if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)
@@ -200,7 +184,7 @@ class HttpService:
                 return
             answer = self._inform(call, body)
         except Exception as error:
-            answer = _failure(error)
+            answer = failure(error)
         client.answer(answer)
 
     def _infer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
@@ -208,17 +192,19 @@ class HttpService:
         format = format_of(call.operation is Operation.PREDICT, call.event)
         received = Received(body, call.content_type, call.head.headers, self.settings.max_json_bytes)
         requested = format.decode(received, executor.interface)
+        if call.streams:
+            check_no_binary(requested)
         logged = self._session.request_log.sampled(V1 if call.operation is Operation.PREDICT else V2)
         if logged is not None:
             logged.received(_logged_content(call, body))
-            client = _LoggedClient(client, logged)
+            client = LoggedClient(client, logged)
         if requested.images:
             client.began(asyncio.create_task(self._infer_images(client, call, format, requested, executor, arrived)))
             return
         try:
-            client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
+            client.began(self._begun(client, call, format, requested, executor, arrived))
         except Exception as error:
-            client.answer(_failure(error))
+            client.answer(failure(error))
 
     async def _infer_images(
         self,
@@ -233,9 +219,21 @@ class HttpService:
             requested = await with_tensors(self._session, requested, executor, arrived, call.head.headers)
             executor = executor_for(self._session, call.model, call.version)
             # Nothing is awaited between the choice of the executor and the begin of the request.
-            client.began(_HttpInference(self._session, client, call, format, requested, executor, arrived))
+            client.began(self._begun(client, call, format, requested, executor, arrived))
         except Exception as error:
-            client.answer(_failure(error))
+            client.answer(failure(error))
+
+    def _begun(
+        self,
+        client: HttpClient,
+        call: HttpCall,
+        format: HttpFormat,
+        requested: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
+    ) -> HttpInference:
+        stream = EventStream(requested) if call.streams else None
+        return HttpInference(self._session, client, format, requested, executor, arrived, call.head.headers, stream)
 
     def _execute_sample(self, client: HttpClient, call: HttpCall, body: Body) -> None:
         executor = self._session.executor_of(call.plan or "")
@@ -256,7 +254,7 @@ class HttpService:
             tensors = await sample_answer(executor, requested)
             headers, content = format.encode(requested, executor.interface, tensors)
         except Exception as error:
-            client.answer(_failure(error))
+            client.answer(failure(error))
         else:
             client.answer(HttpAnswer(200, content, headers))
 
@@ -264,95 +262,32 @@ class HttpService:
         session = self._session
         match call.operation:
             case Operation.SERVER:
-                return _json(server_metadata())
+                return json_answer(server_metadata())
             case Operation.LIVE:
-                return _json({"live": True})
+                return json_answer({"live": True})
             case Operation.MODEL:
                 interface = executor_for(session, call.model, call.version).interface
-                return _json(model_metadata(interface, [route.name for route in session.versions]))
+                return json_answer(model_metadata(interface, [route.name for route in session.versions]))
             case Operation.CONFIGURATION:
-                return _json(configuration(session, call.model, call.version))
+                return json_answer(configuration(session, call.model, call.version))
             case Operation.STATISTICS:
-                return _json(statistics(session, call.model, call.version))
+                return json_answer(statistics(session, call.model, call.version))
             case Operation.INDEX:
-                return _json(repository_index(session, asks_only_ready(body)))
+                return json_answer(repository_index(session, asks_only_ready(body)))
             case Operation.V1_LIVE:
-                return _json({"status": "alive"})
+                return json_answer({"status": "alive"})
             case Operation.V1_MODELS:
-                return _json({"models": [self._name]})
+                return json_answer({"models": [self._name]})
             case Operation.OPENAPI:
-                return _json(openapi(executor_for(session).interface, call.head.base_url))
+                return json_answer(openapi(executor_for(session).interface, call.head.base_url))
             case Operation.SIGNALS:
-                return _json(session.signals().model_dump(mode="json", by_alias=True))
+                return json_answer(session.signals().model_dump(mode="json", by_alias=True))
             case Operation.METRICS:
                 return HttpAnswer(200, metrics_text(session.signals(), session.total), {"content-type": CONTENT_TYPE})
         if call.operation in (Operation.MODEL_READY, Operation.V1_MODEL):
             executor_for(session, call.model, call.version)
         name = {"name": self._name} if call.operation is Operation.V1_MODEL else {}
-        return _json({**name, "ready": session.ready}, 200 if session.ready else 503)
-
-
-class _ComparedClient:
-    """Another client whose answer is compared with those of shadow versions, once the client has it."""
-
-    def __init__(self, client: HttpClient, compare: Callable[[OwnAnswer], None]) -> None:
-        self._client, self._compare = client, compare
-
-    def began(self, request: CancellableRequest) -> None:
-        self._client.began(request)
-
-    def answer(self, answer: HttpAnswer) -> None:
-        self._client.answer(answer)
-        if answer.status == 200:
-            self._compare(OwnAnswer(answer.headers, answer.content))
-
-
-class _HttpInference(PendingRequest):
-    """A request that came by HTTP."""
-
-    __slots__ = ("_client", "_format")
-
-    def __init__(
-        self,
-        session: Session,
-        client: HttpClient,
-        call: HttpCall,
-        format: HttpFormat,
-        requested: InferRequest,
-        executor: EpochExecutor,
-        arrived: int,
-    ) -> None:
-        self._client, self._format = client, format
-        super().__init__(session, requested, executor, arrived, call.head.headers)
-
-    def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> HttpAnswer:
-        headers, content = self._format.encode(requested, executor.interface, tensors)
-        return HttpAnswer(200, content, headers)
-
-    def give(self, answer: HttpAnswer) -> None:
-        self._client.answer(answer)
-
-    def refuse(self, error: Exception) -> None:
-        self._client.answer(_failure(error))
-
-
-class _LoggedClient:
-    """A client whose answer is logged."""
-
-    def __init__(self, client: HttpClient, logged: RequestEvents) -> None:
-        self._client, self._logged = client, logged
-
-    def began(self, request: CancellableRequest) -> None:
-        self._client.began(request)
-
-    def answer(self, answer: HttpAnswer) -> None:
-        self._client.answer(answer)
-        self._logged.answered(logged_answer(answer.headers, answer.content), answer.status)
-
-
-def logged_answer(headers: Mapping[str, str], content: bytes) -> Content:
-    """An answer as the request log has it."""
-    return Content(content, headers["content-type"], digits(headers.get(HEADER_LENGTH, "")))
+        return json_answer({**name, "ready": session.ready}, 200 if session.ready else 503)
 
 
 def _logged_content(call: HttpCall, body: Body) -> Content:
@@ -371,39 +306,6 @@ _NOT_OF_CLIENTS: Final = frozenset({Operation.LIVE, Operation.V1_LIVE, Operation
 """What load balancers read without credentials, and the operator and Prometheus with a token of their own."""
 
 
-def _failure(error: Exception) -> HttpAnswer:
-    if not isinstance(error, UnservedError | BodyMemoryError | RequestError):
-        logger.error("a request raised an unexpected error", exc_info=error)
-    return answer_to(error)
-
-
-def answer_to(error: Exception) -> HttpAnswer:
-    """The answer to a request that raised this error, which is not written to the frontend's log."""
-    if isinstance(error, UnservedError | BodyMemoryError):
-        return refusal(refused(error))
-    return refusal(error) if isinstance(error, RequestError) else _json({"error": "internal error"}, 500)
-
-
-def refusal(error: RequestError) -> HttpAnswer:
-    """The answer with an error."""
-    headers = {} if error.retry_after_seconds is None else {"retry-after": str(error.retry_after_seconds)}
-    if isinstance(error, UnauthenticatedError):
-        headers["www-authenticate"] = error.challenge
-    if isinstance(error, MethodError):
-        headers["allow"] = ", ".join(error.allowed)
-    return _json({"error": str(error)}, error.status, headers, close=error.status in (408, 413, 415))
-
-
-def too_large(settings: FrontendSettings) -> RequestError:
-    """The error for a body that is too large."""
-    return RequestError(413, f"the request's body must not be larger than {settings.max_request_bytes} bytes")
-
-
-def too_slow(settings: FrontendSettings) -> RequestError:
-    """The error for a body that does not arrive in time."""
-    return RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s")
-
-
 def _content_type(head: HttpHead, supported: Sequence[str]) -> str:
     """The body's content type. Raises RequestError (415) unless it is a supported one."""
     content_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -412,8 +314,3 @@ def _content_type(head: HttpHead, supported: Sequence[str]) -> str:
             415, f"content type {content_type!r} is not supported; send one of {', '.join(filter(None, supported))}"
         )
     return content_type
-
-
-def _json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None, close: bool = False) -> HttpAnswer:
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return HttpAnswer(status, text, {"content-type": "application/json", **(headers or {})}, close)

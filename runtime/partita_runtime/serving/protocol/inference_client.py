@@ -57,12 +57,16 @@ def client_headers(credentials: str) -> dict[str, str]:
 
 
 def encode_request(
-    inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str] = (), parameters: Mapping[str, Any] = {}
+    inputs: Mapping[str, NDArray[Any]],
+    outputs: Sequence[str] = (),
+    parameters: Mapping[str, Any] = {},
+    binary_outputs: bool = True,
 ) -> Payload:
     """The body of an infer request with tensors by name, each with a leading batch dimension.
 
     Texts and bytes become BYTES. `outputs` are the tensors that are asked for; all if empty. `parameters` are those of
-    the request. Raises ValueError for an element type that Partita does not support.
+    the request. Without `binary_outputs` the answer is JSON. Raises ValueError for an element type that Partita does
+    not support.
     """
     blobs = {name: _raw(name, tensor) for name, tensor in inputs.items()}
     header = {
@@ -75,7 +79,7 @@ def encode_request(
             }
             for name, tensor in inputs.items()
         ],
-        "parameters": {**parameters, "binary_data_output": True},
+        "parameters": {**parameters, "binary_data_output": binary_outputs},
     }
     if outputs:
         header["outputs"] = [{"name": name} for name in outputs]
@@ -133,3 +137,9 @@ def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[
     except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise AnswerError(f"answer of {len(body)} bytes is not of the Open Inference Protocol: {error!r}") from error
     return tensors
+
+
+def decode_output(text: bytes) -> tuple[str, NDArray[Any]]:
+    """The name and the tensor of one output in JSON, as an event stream has it. Raises AnswerError."""
+    ((name, tensor),) = decode_answer({}, b'{"outputs":[%b]}' % text).items()
+    return name, tensor

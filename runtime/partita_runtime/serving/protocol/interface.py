@@ -178,6 +178,11 @@ class Interface:
         return tuple(m.name for m in self.session.modules if m.optional or m.name in conditional)
 
     @cached_property
+    def answering(self) -> tuple[str, ...]:
+        """Modules of which an answer has tensors: the sinks, and those whose answer may be missing."""
+        return tuple(dict.fromkeys([*(sink.name for sink in self.sinks), *self.optional]))
+
+    @cached_property
     def conditions(self) -> Mapping[str, tuple[EdgeCondition, ...]]:
         """The edges with a condition, by their upstream module."""
         found: dict[str, tuple[EdgeCondition, ...]] = {}

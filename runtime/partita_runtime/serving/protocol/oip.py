@@ -181,10 +181,10 @@ def encode_answer(
         outputs = [
             _in_binary(*tensor[:2], tensor.array.shape, blobs[tensor.name].nbytes)
             if requested[tensor.name]
-            else _in_json(tensor)
+            else in_json(tensor)
             for tensor in found
         ]
-        text = _header(interface.model_name, outputs, request.id)
+        text = answer_header(interface.model_name, outputs, request.id)
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
@@ -195,7 +195,8 @@ def _in_binary(name: str, datatype: str, shape: tuple[int, ...], size: int) -> d
     return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
 
 
-def _in_json(tensor: Output) -> dict[str, Any]:
+def in_json(tensor: Output) -> dict[str, Any]:
+    """An output of an answer as JSON. Raises RequestError (500) if JSON cannot say one of its elements."""
     name, datatype, array = tensor
     return {"name": name, "datatype": datatype, "shape": list(array.shape), "data": json_elements(tensor)}
 
@@ -218,10 +219,11 @@ def json_elements(tensor: Output) -> list[Any]:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _binary_header(model: str, described: tuple[tuple[str, str, tuple[int, ...], int], ...]) -> bytes:
-    return _header(model, [_in_binary(*tensor) for tensor in described], None)
+    return answer_header(model, [_in_binary(*tensor) for tensor in described], None)
 
 
-def _header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | None) -> bytes:
+def answer_header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | None) -> bytes:
+    """An answer's JSON with these outputs."""
     answer = {"model_name": model, "model_version": MODEL_VERSION, "outputs": outputs}
     if request_id is not None:
         answer["id"] = request_id

@@ -262,14 +262,15 @@ def answer_of(
     interface: Interface,
     samples: Sequence[Mapping[str, Sequence[Sequence[Array] | Mapping[str, Array]]]],
     left_out: Sequence[Collection[str]],
+    modules: Collection[str],
 ) -> dict[str, Array]:
-    """The tensors that answer a request, made of `SampleTensors.sink_rows` of each of its samples.
+    """The tensors of an answer that are of these modules, made of `SampleTensors.sink_rows` of each of its samples.
 
     `left_out` has the modules of each sample of which an answer is missing.
     Raises DataflowError if rows of one tensor differ in shape.
     """
     tensors: dict[str, Array] = {}
-    for sink in interface.sinks:
+    for sink in (sink for sink in interface.sinks if sink.name in modules):
         rows = [row for sample in samples for row in sample[sink.name]]
         if sink.function is None:
             tensors |= _model_tensors(interface, sink.name, [row for row in rows if not isinstance(row, Mapping)])
@@ -278,8 +279,8 @@ def answer_of(
         if sink.name in interface.indexed:
             index = [i for i, sample in enumerate(samples) for _ in sample[sink.name]]
             tensors[index_name(sink.name)] = np.array(index, np.int64)
-    for name in interface.optional:
-        tensors[answered_name(name)] = np.array([name not in modules for modules in left_out])
+    for name in (name for name in interface.optional if name in modules):
+        tensors[answered_name(name)] = np.array([name not in missing for missing in left_out])
     return tensors
 
 

@@ -6,7 +6,7 @@ requests. So no request sees two plans, or two versions of the session.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -60,6 +60,10 @@ class ResponseHandler(Protocol):
         """The request is not answered, for the reason of an UnservedError."""
 
 
+TakeOutputs = Callable[[dict[str, Array]], None]
+"""Receives outputs of a request before the others are known; must not raise."""
+
+
 @dataclass(eq=False, slots=True)
 class RequestExecution:
     """A request in progress: one graph of sub-requests for each of its samples."""
@@ -70,6 +74,10 @@ class RequestExecution:
     """When it is given up, if it has not ended before."""
     trace: "RequestTrace | None"
     """None unless the request is sampled."""
+    early: TakeOutputs | None = None
+    """None if the request has one answer with all outputs."""
+    given: set[str] = field(default_factory=set)
+    """Modules with outputs that `early` has received."""
     samples: dict[int, SampleTensors] = field(default_factory=dict)
     outcomes: dict[int, RequestOutcome] = field(default_factory=dict)
     """Of each finished sample."""
@@ -147,13 +155,21 @@ class EpochExecutor:
         return not self._calls
 
     def begin(
-        self, request: InferRequest, arrived: int, handler: ResponseHandler, trace: "RequestTrace | None" = None
+        self,
+        request: InferRequest,
+        arrived: int,
+        handler: ResponseHandler,
+        trace: "RequestTrace | None" = None,
+        early: TakeOutputs | None = None,
     ) -> RequestExecution:
-        """Begin a request that arrived at `arrived` (microseconds), and report its end to `handler`."""
+        """Begin a request that arrived at `arrived` (microseconds), and report its end to `handler`.
+
+        `early` receives outputs as soon as they are known, unless the request ends then; `handler` receives them all.
+        """
         now = self.dispatcher.now()
         time = self.slo_micros if request.timeout_micros is None else min(self.slo_micros, request.timeout_micros)
         deadline = arrived + time - self.dispatcher.answering_micros
-        call = RequestExecution(handler, now + GIVEN_UP_AFTER_SLOS * self.slo_micros + OVERDUE_MICROS, trace)
+        call = RequestExecution(handler, now + GIVEN_UP_AFTER_SLOS * self.slo_micros + OVERDUE_MICROS, trace, early)
         for row in range(request.samples):
             sample_id = self._next_sample
             self._next_sample += 1
@@ -314,24 +330,40 @@ class EpochExecutor:
 
     def _finish_sample(self, sample_id: int, now: int) -> None:
         """Answer the request if nothing of this sample, and of its other samples, is in progress."""
-        outcome = self._graph.finished(sample_id)
-        if outcome is None:
-            return
-        call = self._calls.pop(sample_id)
-        call.outcomes[sample_id] = outcome
-        if cut_off := call.samples[sample_id].cut_off:
-            self._meter.cut_off.update(cut_off)
+        call, outcome = self._calls[sample_id], self._graph.finished(sample_id)
+        if outcome is not None:
+            del self._calls[sample_id]
+            call.outcomes[sample_id] = outcome
+            if cut_off := call.samples[sample_id].cut_off:
+                self._meter.cut_off.update(cut_off)
         if len(call.outcomes) == len(call.samples):
             self._finish(call, now)
+        elif call.early is not None:
+            self._give_early(call, call.early, now)
+
+    def _give_early(self, call: RequestExecution, early: TakeOutputs, now: int) -> None:
+        """Give the outputs that have become known to a client that waits for them."""
+        unfinished = [sample_id for sample_id in call.samples if sample_id not in call.outcomes]
+        known = {
+            name
+            for name in self.interface.answering
+            if name not in call.given and all(self._graph.is_closed(sample_id, name) for sample_id in unfinished)
+        }
+        if not known:
+            return
+        call.given |= known
+        so_far = call.outcomes | {sample_id: self._graph.so_far(sample_id) for sample_id in unfinished}
+        try:
+            early(self._outputs(call, so_far, known))
+        except DataflowError as error:
+            self._fail_call(call, UnservedError(UnservedReason.BROKEN, str(error)), now)
 
     def _finish(self, call: RequestExecution, now: int) -> None:
         handler, call.handler = call.handler, None
         if handler is None:
             return
         try:
-            outcomes = [call.outcomes[sample_id] for sample_id in call.samples]
-            rows = [s.sink_rows(outcome.results) for s, outcome in zip(call.samples.values(), outcomes, strict=True)]
-            tensors = answer_of(self.interface, rows, [outcome.left_out for outcome in outcomes])
+            tensors = self._outputs(call, call.outcomes, self.interface.answering)
         except DataflowError as error:
             handler.failed(UnservedError(UnservedReason.BROKEN, str(error)))
         else:
@@ -341,6 +373,13 @@ class EpochExecutor:
                 logger.exception("a request raised an unexpected error")
         ended = now_micros()
         self.dispatcher.margins.answering.observe(1, ended - now, ended)
+
+    def _outputs(
+        self, call: RequestExecution, outcomes: Mapping[int, RequestOutcome], modules: Collection[str]
+    ) -> dict[str, Array]:
+        """The tensors of these modules. Raises DataflowError."""
+        rows = [sample.sink_rows(outcomes[sample_id].results) for sample_id, sample in call.samples.items()]
+        return answer_of(self.interface, rows, [outcomes[sample_id].left_out for sample_id in call.samples], modules)
 
     def _fail(self, sub_id: int, error: UnservedError, now: int) -> None:
         if self._graph.is_optional(sub_id):

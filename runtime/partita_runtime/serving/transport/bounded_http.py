@@ -1,7 +1,8 @@
 """HTTP requests whose answers have a limited size: without redirects, proxies and compression."""
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 import httpx
@@ -18,6 +19,15 @@ class HttpReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class BegunReply(NamedTuple):
+    """An answer that has begun to arrive."""
+
+    status: int
+    headers: Mapping[str, str]
+    parts: AsyncIterator[bytes]
+    """Of its body. Raises TooLongError, and the errors of httpx."""
 
 
 class TooLongError(Exception):
@@ -42,12 +52,30 @@ def http_client(
 
 async def exchange(client: httpx.AsyncClient, method: str, url: str, headers: Headers, content: bytes) -> HttpReply:
     """Send a request and read the whole answer. Raises TooLongError, and the errors of httpx."""
+    async with begun_reply(client, method, url, headers, content) as reply:
+        return await whole_reply(reply)
+
+
+async def whole_reply(reply: BegunReply) -> HttpReply:
+    """Read the rest of an answer. Raises TooLongError, and the errors of httpx."""
+    return HttpReply(reply.status, reply.headers, b"".join([part async for part in reply.parts]))
+
+
+@asynccontextmanager
+async def begun_reply(
+    client: httpx.AsyncClient, method: str, url: str, headers: Headers, content: bytes
+) -> AsyncIterator[BegunReply]:
+    """Send a request and read the beginning of the answer. Raises the errors of httpx."""
     asked = (*headers, ("Accept-Encoding", "identity"))
     encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in asked]
     async with client.stream(method, url, headers=encoded, content=content) as answer:
-        received = bytearray()
-        async for part in answer.aiter_raw():
-            received += part
-            if len(received) > MOST_BYTES:
-                raise TooLongError
-        return HttpReply(answer.status_code, answer.headers, bytes(received))
+        yield BegunReply(answer.status_code, answer.headers, _limited(answer.aiter_raw()))
+
+
+async def _limited(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    received = 0
+    async for part in parts:
+        received += len(part)
+        if received > MOST_BYTES:
+            raise TooLongError
+        yield part

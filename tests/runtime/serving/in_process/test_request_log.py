@@ -92,6 +92,17 @@ async def test_a_request_and_its_answer_are_events(
     assert "f3c1" not in str(sink.events)
 
 
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_the_answer_of_an_event_stream_is_logged_as_a_whole(way: Any) -> None:
+    async with event_sink() as sink, stand(PLAIN.logging_to(sink.url), way=way) as running:
+        whole = await running.client.post(INFER, json=TENSORS)
+        stream = await running.client.post(INFER, json=TENSORS, headers={"accept": "text/event-stream"})
+        assert (stream.status_code, stream.content != whole.content) == (200, True)
+        await received(sink, 4)
+    assert [response.body for response in sink.of_kind("response")] == [whole.content] * 2
+    assert {response.headers["content-type"] for response in sink.of_kind("response")} == {"application/json"}
+
+
 async def by_grpc(running: Stand, shape: tuple[int, ...]) -> grpc.StatusCode:
     endpoint = grpc_endpoint(running.session, "127.0.0.1")
     await endpoint.move_to(0)

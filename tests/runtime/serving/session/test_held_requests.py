@@ -8,6 +8,7 @@ import httpx
 import pytest
 import tritonclient.grpc.aio as triton
 from tests.runtime.serving.central.local_coordinator import local_coordinator
+from tests.runtime.serving.gates import Gate, gated
 from tests.runtime.serving.in_process.stand import (
     MONITORING,
     SAMPLE,
@@ -183,6 +184,26 @@ async def test_a_request_whose_replicas_leave_before_it_is_sent_is_held_again() 
 
         assert (await request)[0] == 200
         assert running.session.signals().outcomes.keys() <= {"in_time", "late"}
+
+
+async def test_a_request_that_is_answered_in_part_is_not_held_again() -> None:
+    """It would begin again, and its client would get outputs twice."""
+    gates: list[Gate] = []
+    async with stand(scaling_to_zero().model("slow"), wrap=gated(gates)) as running:
+        gates[0].open.set()
+        tensors = [{"name": name, "datatype": "FP32", "shape": [1, 2, 2], "data": [0] * 4} for name in ("only", "slow")]
+        events = {"accept": "text/event-stream"}
+        async with running.client.stream(
+            "POST", "/v2/models/one/infer", json={"inputs": tensors}, headers=events
+        ) as answer:
+            parts = answer.aiter_text()
+            assert (await anext(parts)).startswith('event: output\ndata: {"name":"only"')
+            for replica in [*running.workers]:
+                await running.kill(replica)
+            end = "".join([part async for part in parts])
+        assert end.startswith("event: error\n"), end
+        assert ('"status":503' in end, len(running.session.waiting)) == (True, 0)
+        gates[1].open.set()
 
 
 async def test_a_frontend_that_starts_at_zero_replicas_holds_requests() -> None:

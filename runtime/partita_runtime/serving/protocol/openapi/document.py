@@ -4,6 +4,7 @@ from typing import Final
 
 from partita_api.session.module import TensorSpec
 from partita_runtime.serving.protocol.cloud_events import STRUCTURED_TYPE
+from partita_runtime.serving.protocol.event_stream import EVENT_STREAM
 from partita_runtime.serving.protocol.images import IMAGE_TYPES
 from partita_runtime.serving.protocol.inference import MAX_ID, MODEL_VERSION, server_metadata
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface, OutputTensor
@@ -22,6 +23,12 @@ from partita_runtime.serving.protocol.openapi.v1 import v1_paths, v1_schemas
 from partita_runtime.serving.protocol.variable_size import dimensions
 
 _BYTES: Final[Json] = {"schema": {"type": "string", "format": "binary"}}
+_EVENTS: Final[Json] = {
+    "type": "string",
+    "description": "For `Accept: text/event-stream`. Events `output`, each with one of the outputs as JSON, as soon as "
+    "it is known; then `answer` with the rest of the answer and the names of its outputs, or `error` with the error "
+    "and its HTTP status. An error before the first output is an answer with this status.",
+}
 _ELEMENTS: Final[Json] = {"type": "array", "description": "Elements in row-major order, flat or nested.", "items": {}}
 
 
@@ -74,6 +81,7 @@ def _infer(interface: Interface) -> Json:
     answers = {
         "application/json": {"schema": ref("InferResponse")},
         "application/octet-stream": _BYTES,
+        EVENT_STREAM: {"schema": _EVENTS},
         STRUCTURED_TYPE: {"schema": ref("CloudEvent")},
     }
     described = operation("Inference", {"200": answer("The outputs", answers)}, *ERRORS)

@@ -8,6 +8,7 @@ Json = dict[str, Any]
 ERRORS: Final[Mapping[int, str]] = {
     400: "The request is malformed, or its tensors do not fit.",
     404: "Another model or version than the session's.",
+    406: "An event stream answers other requests than this one.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The content type of the body is not supported.",

@@ -8,7 +8,12 @@ from partita_runtime.execution.executor import Array
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.request_accounting import RequestAccounting
 from partita_runtime.serving.protocol.inference import InferRequest
-from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor, RequestExecution
+from partita_runtime.serving.session.epoch_executor import (
+    ClientLeftError,
+    EpochExecutor,
+    RequestExecution,
+    TakeOutputs,
+)
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.session.waiting_room import Place
@@ -17,7 +22,7 @@ from partita_runtime.serving.session.waiting_room import Place
 class PendingRequest(ABC):
     """A pending request: the `ResponseHandler` of its executor, and a `Waiter` while it is held.
 
-    Each protocol has its own `encoded`, `give` and `refuse`.
+    Each protocol has its own `encoded`, `give` and `refuse`. A request that is answered in parts has its own `early`.
     """
 
     __slots__ = ("_accounting", "_execution", "_executor", "_place", "_requested", "_session")
@@ -39,7 +44,7 @@ class PendingRequest(ABC):
             if session.holds:
                 self._place = session.hold(self, requested, arrived)
             else:
-                self._execution = executor.begin(requested, arrived, self, self._accounting.trace)
+                self._begin(arrived)
         except Exception as error:
             self._accounting.end(error)
             raise
@@ -49,6 +54,21 @@ class PendingRequest(ABC):
         if self._execution is not None:
             self._executor.cancel(self._execution)
         self._ended(ClientLeftError())
+
+    def early(self) -> TakeOutputs | None:
+        """What receives outputs before the others are known; None for an answer with all outputs."""
+        return None
+
+    @property
+    def answered_in_part(self) -> bool:
+        """Whether the client has received outputs already."""
+        return False
+
+    def give_up(self, error: Exception) -> None:
+        """End the request in progress with an error."""
+        if self._execution is not None:
+            self._executor.cancel(self._execution)
+        self._fail(error)
 
     @abstractmethod
     def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
@@ -96,7 +116,7 @@ class PendingRequest(ABC):
                 )
             self._executor = executor
             self._accounting.begin(executor, now)
-            self._execution = executor.begin(self._requested, now, self, self._accounting.trace)
+            self._begin(now)
         except Exception as error:
             self._fail(error)
 
@@ -106,7 +126,7 @@ class PendingRequest(ABC):
 
     def _is_held_again(self, error: Exception) -> bool:
         """Whether the request is held again: its replicas are gone, or too few for the admitted requests."""
-        if not isinstance(error, UnservedError):
+        if not isinstance(error, UnservedError) or self.answered_in_part:
             return False
         gone, now = error.reason is UnservedReason.NO_REPLICAS, now_micros()
         if self._place is not None:
@@ -122,6 +142,9 @@ class PendingRequest(ABC):
         except UnservedError:
             return False
         return True
+
+    def _begin(self, since: int) -> None:
+        self._execution = self._executor.begin(self._requested, since, self, self._accounting.trace, self.early())
 
     def _fail(self, error: Exception) -> None:
         self._ended(error)
