@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita.errors import InferenceError, needs_extra
-from partita_runtime.serving.protocol.event_stream import ANSWER, ERROR, EVENT_STREAM, OUTPUT, Event, EventReader
+from partita_runtime.serving.protocol.event_stream import ANSWER, ERROR, EVENT_STREAM, OUTPUT, EventReader, StreamEvent
 from partita_runtime.serving.protocol.inference_client import (
     AnswerError,
     Payload,
@@ -82,7 +82,7 @@ class Client:
                 raise _error_of(url, event)
             elif event.kind == ANSWER:
                 return
-        raise InferenceError(f"{url} ended its event stream without the answer's end; try again")
+        raise InferenceError(f"{url} ended its event stream without its last event; try again")
 
     def metadata(self) -> dict[str, Any]:
         """The session's inputs and outputs: names, element types and shapes. Raises InferenceError."""
@@ -112,7 +112,7 @@ class Client:
             return answer
         raise _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
 
-    def _events(self, url: str, payload: Payload) -> Iterator[Event]:
+    def _events(self, url: str, payload: Payload) -> Iterator[StreamEvent]:
         headers = {**payload.headers, "Accept": EVENT_STREAM}
         reader = EventReader()
         with _answering(url), self._client.stream("POST", url, content=payload.body, headers=headers) as answer:
@@ -145,7 +145,7 @@ def _error(url: str, status: int, message: str, retry_after_s: float | None = No
     return InferenceError(f"{url} answers {status}: {message}{hint and f'; {hint}'}", status, retry_after_s)
 
 
-def _error_of(url: str, event: Event) -> InferenceError:
+def _error_of(url: str, event: StreamEvent) -> InferenceError:
     """The error that ends an event stream."""
     try:
         said = json.loads(event.data)

@@ -51,6 +51,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/tasks/mig.md": {PAGES_OF_FILES},
     "docs/tasks/mps.md": {PAGES_OF_SESSIONS},
     "docs/tasks/elastic.md": {PAGES_OF_SESSIONS},
+    "docs/tasks/event-streams.md": {CLIENT_PAGES},
     "docs/tasks/models.md": {PAGES_OF_SESSIONS},
     "docs/tasks/monitoring.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
     "docs/tasks/quality.md": {"operator/cli/offline/test_quality.py"},

@@ -22,7 +22,7 @@ from partita_api.session.module import ImageInput
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 
 CLIENT_API, FIRST_SESSION = "docs/reference/client-api.md", "docs/get-started/first-session.md"
-TRAFFIC = "examples/traffic/README.md"
+TRAFFIC, EVENT_STREAMS = "examples/traffic/README.md", "docs/tasks/event-streams.md"
 PIXELS = np.zeros((1, 3, 224, 224), np.float32)
 
 
@@ -67,7 +67,7 @@ async def test_a_client_of_grpc(traffic: Stand) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on PATH: apt-get install curl")
-@pytest.mark.parametrize("page", [CLIENT_API, TRAFFIC])
+@pytest.mark.parametrize("page", [CLIENT_API, TRAFFIC, EVENT_STREAMS])
 async def test_a_photo_by_curl(page: str, traffic: Stand, tmp_path: Path) -> None:
     *_, command = pasted(page)
     file = io.BytesIO()
@@ -78,6 +78,14 @@ async def test_a_photo_by_curl(page: str, traffic: Stand, tmp_path: Path) -> Non
     command = re.sub(r"\$\(kubectl .+?\)", f"http://{address}/default/traffic", command)
     answer = await asyncio.to_thread(Shell(tmp_path).paste, command.replace("serve.example.com:8000", address))
     assert '"detector"' in answer
+    assert ("event: output" in answer) == (page == EVENT_STREAMS)
+
+
+async def test_outputs_in_python(traffic: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = programs(EVENT_STREAMS)
+    address = traffic.url.removesuffix("/default/traffic")
+    await execute(program.replace("serve.example.com:8000", address))
+    assert capsys.readouterr().out == "detector (1, 2)\n"
 
 
 async def test_the_client_of_a_first_session(capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,6 +120,7 @@ PARTS: Final[Mapping[str, Any]] = {
     },
     "header `Content-Encoding: gzip`": body(),
     "header `Accept-Encoding: gzip`": body(),
+    "header `Accept: text/event-stream`": body(),
 }
 """A request for each row of "Parts of a request"."""
 

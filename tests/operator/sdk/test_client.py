@@ -1,15 +1,20 @@
 """The SDK's client against a session that serves in this process, over real sockets."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.runtime.serving.in_process.stand import SAMPLE, Stand, on_its_own_port, stand
-from tests.runtime.serving.plans import application
+from tests.runtime.serving.ingress.test_event_streams import SEVEN as HELD
+from tests.runtime.serving.ingress.test_event_streams import late
+from tests.runtime.serving.plans import Application, application
+from tests.security.clients.hostile_server import complete, server
 
 import partita
 from partita_runtime.serving.deploy.allowed_clients import AllowedClients, key_digest
@@ -35,6 +40,11 @@ async def asked(running: Stand, call: Any, **options: Any) -> Any:
     return await asyncio.to_thread(ask)
 
 
+def held(directory: Path) -> Application:
+    """A session whose second output is known once the file `hold` is gone."""
+    return replace(late(directory), name="shop")
+
+
 def infer(client: partita.Client, inputs: Any = SAMPLE, **options: Any) -> Any:
     return client.infer(inputs, **options)
 
@@ -50,6 +60,73 @@ async def test_arrays_in_and_arrays_out(running: Stand, inputs: Any) -> None:
         "classifier.0": ((3, 2), np.float32),
         "classifier.1": ((3, 3), np.float32),
     }
+
+
+async def test_outputs_come_as_soon_as_they_are_known(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+
+    def call(client: partita.Client) -> Any:
+        found = []
+        for name, tensor in client.infer_stream(HELD):
+            (tmp_path / "hold").unlink(missing_ok=True)
+            found.append((name, tensor))
+        return found, client.infer(HELD)
+
+    async with stand(held(tmp_path), way=on_its_own_port) as running:
+        found, whole = await asked(running, call)
+    assert [name for name, _ in found] == ["boxes", "late.number"]
+    assert {name: (tensor.dtype, tensor.tolist()) for name, tensor in found} == {
+        name: (tensor.dtype, tensor.tolist()) for name, tensor in whole.items()
+    }
+
+
+async def test_an_error_after_the_first_output_is_raised_as_others_are(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    (tmp_path / "7").write_text("refuse")
+
+    def call(client: partita.Client) -> Any:
+        for name, _ in client.infer_stream(HELD):
+            assert name == "boxes"
+            (tmp_path / "hold").unlink()
+
+    async with stand(held(tmp_path), way=on_its_own_port) as running:
+        with pytest.raises(partita.InferenceError, match="answers 400: not this one") as refused:
+            await asked(running, call)
+        assert refused.value.status == 400
+
+
+async def test_an_error_before_the_first_output_is_raised_by_the_first_step(running: Stand) -> None:
+    with pytest.raises(partita.InferenceError, match=r"answers 504.*allow more time") as late:
+        await asked(running, lambda client: next(client.infer_stream(SAMPLE, deadline_ms=0.001)))
+    assert late.value.status == 504
+
+
+async def test_a_loop_that_is_left_early_cancels_the_request(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+
+    def call(client: partita.Client) -> Any:
+        with contextlib.closing(client.infer_stream(HELD)) as outputs:
+            next(outputs)
+
+    async with stand(held(tmp_path), way=on_its_own_port) as running:
+        await asked(running, call)
+        await running.until(lambda: running.session.meter.outcomes["cancelled"], "the session knows")
+        (tmp_path / "hold").unlink()
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        pytest.param(b'event: output\ndata: {"name": "a"}\n\n', "not of the Open Inference Protocol", id="no tensor"),
+        pytest.param(b"event: error\ndata: []\n\n", "an error that is not of the protocol", id="another error"),
+        pytest.param(b"event: answer\ndata: {}\n", "without its last event; try again", id="cut off"),
+        pytest.param(b"event: news\ndata: {}\n\n", "without its last event; try again", id="another event"),
+    ],
+)
+async def test_streams_that_are_not_of_the_protocol(events: bytes, says: str) -> None:
+    async with server(complete(events, "Content-Type: text/event-stream")) as (url, _):
+        with partita.Client(f"{url}/default/shop") as client, pytest.raises(partita.InferenceError, match=says):
+            await asyncio.to_thread(list, client.infer_stream(SAMPLE))
 
 
 async def test_inputs_and_outputs_are_described(running: Stand) -> None:

@@ -24,7 +24,7 @@ ANSWER: Final = "answer"
 ERROR: Final = "error"
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event."""
 
     kind: str
@@ -39,8 +39,8 @@ class Event(NamedTuple):
 
 def asks_for_events(headers: Mapping[str, str]) -> bool:
     """Whether a request with these headers (in lower case) asks for an event stream."""
-    accepted = headers.get("accept", "").lower().split(",")
-    return any(media_range.partition(";")[0].strip() == EVENT_STREAM for media_range in accepted)
+    media_ranges = headers.get("accept", "").lower().split(",")
+    return any(media_range.partition(";")[0].strip() == EVENT_STREAM for media_range in media_ranges)
 
 
 def check_no_binary(requested: InferRequest) -> None:
@@ -81,18 +81,18 @@ class EventStream:
         requested = self._requested.outputs
         names = [*(tensors if requested is None else requested)]
         header = answer_header(interface.model_name, [{"name": name} for name in names], self._requested.id)
-        return self._unsent(names, tensors) + Event(ANSWER, header).encoded
+        return self._unsent(names, tensors) + StreamEvent(ANSWER, header).encoded
 
     def _unsent(self, names: Iterable[str], tensors: Mapping[str, Array]) -> bytes:
         unsent = [name for name in names if name not in self._sent]
-        events = [Event(OUTPUT, _json(in_json(output_of(name, tensors)))).encoded for name in unsent]
+        events = [StreamEvent(OUTPUT, _json(in_json(output_of(name, tensors)))).encoded for name in unsent]
         self._sent.update(unsent)
         return b"".join(events)
 
 
 def error_event(status: int, body: bytes) -> bytes:
     """The last event of a stream that fails: the error's body in JSON, with the HTTP status that it would have."""
-    return Event(ERROR, _json({**json.loads(body), "status": status})).encoded
+    return StreamEvent(ERROR, _json({**json.loads(body), "status": status})).encoded
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
@@ -108,7 +108,7 @@ class EventReader:
         self._kind = ""
         self._data: list[bytes] = []
 
-    def events(self, part: bytes) -> Iterator[Event]:
+    def events(self, part: bytes) -> Iterator[StreamEvent]:
         """The events that are complete with this part."""
         *ends, rest = part.split(b"\n")
         for end in ends:
@@ -118,7 +118,7 @@ class EventReader:
                 self._take(line)
                 continue
             if self._data:
-                yield Event(self._kind or "message", b"\n".join(self._data))
+                yield StreamEvent(self._kind or "message", b"\n".join(self._data))
             self._kind, self._data = "", []
         self._line += rest
 

@@ -16,7 +16,7 @@ from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
 from partita_runtime.serving.ingress import http_connection, http_server
-from partita_runtime.serving.protocol.event_stream import Event, EventReader
+from partita_runtime.serving.protocol.event_stream import EventReader, StreamEvent
 from partita_runtime.serving.protocol.inference_client import decode_answer, encode_request
 from partita_runtime.serving.session.settings import FrontendSettings
 
@@ -44,7 +44,7 @@ class Stream:
     def __init__(self, answer: httpx.Response) -> None:
         self.answer = answer
         self._parts, self._reader = answer.aiter_raw(), EventReader()
-        self._read: list[Event] = []
+        self._read: list[StreamEvent] = []
 
     async def next(self) -> tuple[str, Any]:
         """Kind and content of the next event."""

@@ -19,8 +19,8 @@ from partita_runtime.serving.protocol.event_stream import (
     ERROR,
     EVENT_HEADERS,
     EVENT_STREAM,
-    Event,
     EventReader,
+    StreamEvent,
 )
 from partita_runtime.serving.protocol.inference import MODEL_VERSION, RETRY_AFTER_SECONDS, Body, RequestError, digits
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH
@@ -67,7 +67,7 @@ class _EventRelay:
         self._send = send
         self._headers = {**EVENT_HEADERS, ANSWERED_BY: version}
 
-    def take(self, event: Event) -> None:
+    def take(self, event: StreamEvent) -> None:
         self.has_begun = True
         self._send(HttpAnswer(200, event.encoded, self._headers))
 

@@ -1,4 +1,4 @@
-"""Event streams of other versions are sent on event by event; shadow versions get no request for one."""
+"""StreamEvent streams of other versions are sent on event by event; shadow versions get no request for one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +13,14 @@ from tests.security.clients.hostile_server import Answering, complete, server
 
 from partita_api.session.versions import VersionHeader
 from partita_runtime.serving.deploy.version_routes import ShadowRoute, VersionRoute
-from partita_runtime.serving.protocol.event_stream import Event
+from partita_runtime.serving.protocol.event_stream import StreamEvent
 
 SECOND: Final = "/v2/models/traffic/versions/2/infer"
 STREAM: Final = "Content-Type: text/event-stream"
-OUTPUT: Final = Event("output", b'{"name":"boxes"}').encoded
-END: Final = Event("answer", b'{"model_name":"traffic-v2","model_version":"1","outputs":[{"name":"boxes"}]}').encoded
+OUTPUT: Final = StreamEvent("output", b'{"name":"boxes"}').encoded
+END: Final = StreamEvent(
+    "answer", b'{"model_name":"traffic-v2","model_version":"1","outputs":[{"name":"boxes"}]}'
+).encoded
 
 
 @pytest.fixture(params=WAYS.values(), ids=WAYS)
