@@ -7,13 +7,7 @@ from typing import Final
 
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, UnauthenticatedError
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
-from partita_runtime.serving.ingress.http_answers import (
-    HttpAnswer,
-    HttpClient,
-    failure,
-    json_answer,
-    too_large,
-)
+from partita_runtime.serving.ingress.http_answers import HttpAnswer, HttpClient, failure, json_answer, too_large
 from partita_runtime.serving.ingress.http_routes import INFERENCE, HttpHead, Operation, not_found, route_of
 from partita_runtime.serving.ingress.inference.http_clients import ComparedClient, EventClient, LoggedClient
 from partita_runtime.serving.ingress.inference.http_formats import HttpFormat, Received, format_of
