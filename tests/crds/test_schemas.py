@@ -112,6 +112,13 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
             "spec.frontend.requestLog.maxBodyBytes",
             id="bodies of any size in a log",
         ),
+        pytest.param(
+            SESSION,
+            "spec.frontend",
+            {"requestLog": {"sink": "http://sink/", "authorization": {"secretName": "sink", "key": "../token"}}},
+            "spec.frontend.requestLog.authorization.key",
+            id="a key outside of its Secret",
+        ),
         pytest.param(SESSION, "spec.objective.type", "Fun", '"Cost", "Power", "Throughput"', id="unknown objective"),
         pytest.param(
             SESSION,

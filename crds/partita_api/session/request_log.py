@@ -7,7 +7,7 @@ from pydantic import Field
 
 from partita_api.fields.quantity import Percent
 from partita_api.fields.url import URL_PATTERN
-from partita_api.meta import SpecModel
+from partita_api.meta import SpecModel, is_unset
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 
@@ -18,6 +18,35 @@ class RequestLogMode(StrEnum):
     ALL = "All"
     REQUEST = "Request"
     RESPONSE = "Response"
+
+
+class AuthorizationType(StrEnum):
+    """How a sink learns who sends an event."""
+
+    BEARER = "Bearer"
+    BASIC = "Basic"
+
+
+class SinkAuthorization(SpecModel):
+    """The credentials of a sink, in a Secret. Frontends read them from a file, which Kubernetes keeps current."""
+
+    type: AuthorizationType = Field(
+        default=AuthorizationType.BEARER, description="Bearer: the key has a token. Basic: it has user:password."
+    )
+    secret_name: str = Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+        description="Secret of the session's namespace. The platform limits the names (requestLog.allowedSecrets of "
+        "the chart).",
+    )
+    key: str = Field(
+        default="token",
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-zA-Z0-9][-._a-zA-Z0-9]*$",
+        description="Key of the Secret.",
+    )
 
 
 class RequestLog(SpecModel):
@@ -40,4 +69,7 @@ class RequestLog(SpecModel):
         ge=0,
         le=MAX_BODY_BYTES,
         description="Largest body that an event has. The event of a larger one says only how many bytes it had.",
+    )
+    authorization: SinkAuthorization | None = Field(
+        default=None, exclude_if=is_unset, description="Credentials that events are sent with. Default: none."
     )

@@ -19,9 +19,11 @@ from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import (
     AppConfig,
     configured_plan,
+    demand_of,
     deployment_of,
     models_of,
     with_changes_at_once,
+    with_deployment,
 )
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.placement import (
@@ -159,6 +161,17 @@ def _with_variables_of(earlier: AppConfig, frontend: AppConfig) -> AppConfig:
     """
     present, kept = earlier.get("runtime_env", {}), without_monitoring(frontend.get("runtime_env", {}))
     return {**frontend, "runtime_env": present if without_monitoring(present) == kept else kept}
+
+
+def with_frontend_staying(target: RolloutTarget, state: ServeState) -> RolloutTarget:
+    """The target whose frontend stays in its pods; the same one if it needs no others, or moves to another plan."""
+    frontend = state.deployments(target.session_key).get(target.frontend["name"])
+    if frontend is None or configured_plan(frontend) != target.plan:
+        return target
+    if demand_of(frontend).each == demand_of(target.frontend).each:
+        return target
+    options = deployment_of(frontend)["ray_actor_options"]
+    return replace(target, frontend=with_deployment(target.frontend, ray_actor_options=options))
 
 
 def failed_for_long(app: ServeApplication, now: float) -> bool:

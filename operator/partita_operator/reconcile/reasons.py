@@ -47,7 +47,7 @@ class Reason(StrEnum):
     FORBIDDEN_REQUEST_LOG = (
         "ForbiddenRequestLog",
         Severity.WARNING,
-        "the platform does not allow the sink of spec.frontend.requestLog",
+        "the platform does not allow the sink of spec.frontend.requestLog, or its Secret",
     )
     FORBIDDEN_CLIENTS = "ForbiddenClients", Severity.WARNING, "the platform does not allow what spec.clients names"
     AUTHENTICATION_REQUIRED = (

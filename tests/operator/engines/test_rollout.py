@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.operator.engines.serve_model import FRONTEND, SESSION, ServeModel, frontend_config, stage_config
+from tests.operator.engines.serve_model import (
+    FRONTEND,
+    SESSION,
+    ServeModel,
+    application,
+    frontend_config,
+    stage_config,
+)
 
 from partita_api.pool.ray_resource import shared_resource
-from partita_operator.engines.app_config import configured_plan
+from partita_operator.engines.app_config import AppConfig, configured_plan, demand_of, deployment_of, with_deployment
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.rollout import RolloutTarget, next_step
+from partita_operator.engines.rollout import RolloutTarget, next_step, with_frontend_staying
+from partita_operator.engines.serve_state import ServeState
 from partita_runtime.serving.deploy.monitoring_access import has_monitoring, with_monitoring
 
 STEPS = 40
@@ -136,6 +144,29 @@ def test_other_clients_and_sinks_do_not_wait_for_a_new_plan(field: str) -> None:
         (deployment,) = serve.configs[FRONTEND]["deployments"]
         assert told(serve) == "one"
         assert deployment["user_config"].get(field) == value
+
+
+def in_pods(frontend: AppConfig, resource: str) -> AppConfig:
+    return with_deployment(frontend, num_replicas=1, ray_actor_options={"resources": {resource: 1}})
+
+
+@pytest.mark.parametrize(
+    ("plan", "resource", "want"),
+    [
+        pytest.param("one", "b", "a", id="the same plan, other pods"),
+        pytest.param("one", "a", "a", id="the same pods"),
+        pytest.param("two", "b", "b", id="another plan"),
+    ],
+)
+def test_a_frontend_that_serves_its_plan_stays_until_its_other_pods_are_ready(
+    plan: str, resource: str, want: str
+) -> None:
+    present = in_pods(frontend_config("one"), "a")
+    state = ServeState(running=True, applications={FRONTEND: application(present)})
+    target = replace(desired(plan, 1), frontend=in_pods(frontend_config(plan, requestLog={"sink": "x"}), resource))
+    staying = with_frontend_staying(target, state).frontend
+    assert demand_of(staying).each == {"CPU": 1.0, want: 1}
+    assert deployment_of(staying)["user_config"] == deployment_of(target.frontend)["user_config"]
 
 
 def test_other_versions_do_not_wait_for_a_new_plan() -> None:

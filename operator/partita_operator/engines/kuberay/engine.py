@@ -13,9 +13,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final
 
-from partita_api.gpupool import GPUPool
-from partita_api.pod.template import PodTemplate
-from partita_api.pool.ray_resource import shared_resource, template_digest, with_digest
+from partita_api.pool.ray_resource import shared_resource, with_digest
 from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
@@ -23,7 +21,7 @@ from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, a
 from partita_operator.engines.kuberay.backend import reports_ports, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
-from partita_operator.engines.kuberay.pod_numbers import grows, pods_elsewhere, scaling
+from partita_operator.engines.kuberay.pod_numbers import grows, is_up, pods_elsewhere, scaling
 from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
 from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
@@ -48,15 +46,24 @@ from partita_operator.engines.kuberay.state import (
     serving_cluster,
     unlimited,
 )
-from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, WorkerGroup, frontend_group, pool_group
+from partita_operator.engines.kuberay.worker_groups import (
+    FRONTEND_RESOURCE,
+    SessionPods,
+    WorkerGroup,
+    frontend_group,
+    frontend_group_name,
+    pool_group,
+)
 from partita_operator.engines.monitoring_tokens import MonitoringTokens, with_monitoring_token
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.engines.rollout import (
     LATE_REPLICA_SECONDS,
     FrontendReport,
+    RolloutTarget,
     failed_for_long,
     next_step,
     rollout_target,
+    with_frontend_staying,
 )
 from partita_operator.engines.serve_state import (
     APPLICATIONS_PATH,
@@ -68,6 +75,7 @@ from partita_operator.engines.session_status import serving_status
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.rayservices import RayServices
+from partita_operator.pod_templates.frontend_pods import FrontendPods
 from partita_operator.ports import (
     EngineUnavailableError,
     Remark,
@@ -106,18 +114,6 @@ class _NamespaceState:
     """When it was read, by the monotonic clock."""
 
 
-@dataclass(frozen=True)
-class _SessionPods:
-    """What the pods of a session are made from."""
-
-    pools: Collection[GPUPool] = ()
-    template: PodTemplate | None = None
-    awaited: Sequence[AppConfig] = ()
-    """Applications that the roll-out writes later, and whose pods start now."""
-    departing_nodes: Collection[str] = ()
-    """Nodes whose pods are about to end."""
-
-
 class KubeRayEngine:
     """All RayServices of Partita. `ports.ServingEngine` describes the methods."""
 
@@ -152,13 +148,14 @@ class KubeRayEngine:
 
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
-        template = spec.session.spec.pod_template
+        frontends = FrontendPods.of(spec.session.spec.pod_template, spec.request_log)
         namespace = spec.session.namespace
-        own = self._options_with(namespace, template)
-        target = rollout_target(spec, await with_monitoring_token(own, self._monitoring, namespace))
-        key = target.session_key
+        own = self._options_with(namespace, frontends)
+        desired = rollout_target(spec, await with_monitoring_token(own, self._monitoring, namespace))
+        key = desired.session_key
         async with self._lock(namespace):
             found = await self._read(namespace)
+            target = await self._in_ready_pods(desired, found, frontends)
             answer = await self._frontend_answer(found, key)
             report = FrontendReport(answer.signals.plan) if answer.signals else None
             capacity = reachable_capacity(found.state, spec.pools.values())
@@ -166,8 +163,8 @@ class KubeRayEngine:
             step = next_step(target, found.state, report, capacity, time.time(), late)
             self._progress[key] = step.message
             present = demand_of(step.deployments[target.frontend["name"]])
-            awaited = [target.frontend] if present.each != demand_of(target.frontend).each else []
-            pods = _SessionPods(spec.pools.values(), template, awaited, spec.departing_nodes)
+            awaited = [desired.frontend] if present.each != demand_of(desired.frontend).each else []
+            pods = SessionPods(spec.pools.values(), frontends, awaited, spec.departing_nodes)
             running = await self._write(namespace, found, key, step.deployments, pods)
             await self._write_budgets(namespace, found.rayservice, running)
 
@@ -274,9 +271,19 @@ class KubeRayEngine:
         """Closes all connections except the Kubernetes client."""
         await asyncio.gather(self._frontends.close(), *(d.close() for d in self._dashboards.values()))
 
-    def _options_with(self, namespace: str, template: PodTemplate | None) -> ServingOptions:
-        """The options of a session with this pod template."""
-        resource = with_digest(FRONTEND_RESOURCE, template_digest(template))
+    async def _in_ready_pods(
+        self, target: RolloutTarget, found: _NamespaceState, frontends: FrontendPods
+    ) -> RolloutTarget:
+        """The target; the frontends stay where they are while they serve its plan and their next pods start."""
+        staying = with_frontend_staying(target, found.state)
+        if staying == target or found.rayservice is None:
+            return target
+        ready = is_up(frontend_group_name(frontends.digest), await self._pods(found.rayservice))
+        return target if ready else staying
+
+    def _options_with(self, namespace: str, frontends: FrontendPods) -> ServingOptions:
+        """The options of a session whose frontends need these pods."""
+        resource = with_digest(FRONTEND_RESOURCE, frontends.digest)
         tls = tls_files(namespace, self._settings)
         return self._options.model_copy(update={"frontend_resources": {resource: 1.0}, "tls": tls})
 
@@ -329,7 +336,7 @@ class KubeRayEngine:
         found: _NamespaceState,
         session_key: str,
         deployments: Deployments,
-        pods: _SessionPods = _SessionPods(),
+        pods: SessionPods = SessionPods(),  # noqa: B008 - it is frozen
     ) -> dict[str, list[Document]]:
         """Makes these the session's applications, unless they are already, and gives them the pods that they need.
 
@@ -347,7 +354,7 @@ class KubeRayEngine:
         return running
 
     async def _scaled(
-        self, namespace: str, name: str, groups: Sequence[WorkerGroup], pods: _SessionPods
+        self, namespace: str, name: str, groups: Sequence[WorkerGroup], pods: SessionPods
     ) -> list[Document]:
         """Gives a Ray cluster the pods that it needs, and returns those that there are."""
         for _ in range(_SCALING_ATTEMPTS):
@@ -364,14 +371,14 @@ class KubeRayEngine:
         self,
         namespace: str,
         applications: Sequence[AppConfig],
-        pods: _SessionPods,
+        pods: SessionPods,
         present: Document | None,
     ) -> dict[str, Any]:
         """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
         token = await self._secrets.ensure(namespace)
 
         def made(elsewhere: Mapping[str, int]) -> dict[str, Any]:
-            groups = [frontend_group(self._settings, pods.template)] if template_digest(pods.template) else []
+            groups = [frontend_group(self._settings, pods.frontends)] if pods.frontends.digest else []
             for pool in pods.pools:
                 taken = elsewhere.get(shared_resource(pool.ray_resource), 0)
                 groups.append(pool_group(pool, self._settings, max(0, pool.status.capacity - taken)))

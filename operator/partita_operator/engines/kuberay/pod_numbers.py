@@ -135,6 +135,12 @@ def _free(pods: Collection[Document], groups: Sequence[WorkerGroup], pools: Iter
     return free
 
 
+def is_up(group: str, pods: Iterable[Document]) -> bool:
+    """Whether a pod of the group is ready."""
+    conditions = [pod.get("status", {}).get("conditions") or () for pod in pods if _group(pod) == group]
+    return any(c["type"] == "Ready" and c["status"] == "True" for found in conditions for c in found)
+
+
 def pods_on(nodes: Collection[str], pods: Iterable[Document]) -> Counter[str]:
     """Number of pods on these nodes, by group."""
     return Counter(_group(pod) for pod in pods if _node(pod) in nodes)

@@ -7,7 +7,7 @@ any more has no pods, until the cluster is replaced for another reason.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, NAME_PATTERN, POOL_LABEL
-from partita_api.pod.template import PodTemplate
-from partita_api.pool.ray_resource import digest_of, shared_resource, template_digest, with_digest
+from partita_api.pool.ray_resource import digest_of, shared_resource, with_digest
 from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.kuberay.probes import HTTP_PORT, head_probes, worker_probes
 from partita_operator.kube.pods import (
@@ -28,6 +27,7 @@ from partita_operator.kube.pods import (
     restricted_container,
     restricted_pod,
 )
+from partita_operator.pod_templates.frontend_pods import NOTHING_ADDED, FrontendPods
 from partita_operator.pod_templates.manifest import with_template
 from partita_operator.settings.kuberay import KubeRaySettings, RayPods
 from partita_runtime.serving.deploy.names import PRELOADED
@@ -65,16 +65,32 @@ class PodCapacity:
         return shared_resource(self.resource)
 
 
-def frontend_group(settings: KubeRaySettings, of_session: PodTemplate | None = None) -> WorkerGroup:
-    """The group of frontends: of all sessions, or of those with a pod template like `of_session`."""
-    digest = template_digest(of_session)
+@dataclass(frozen=True)
+class SessionPods:
+    """What the pods of a session are made from."""
+
+    pools: Collection[GPUPool] = ()
+    frontends: FrontendPods = NOTHING_ADDED
+    awaited: Sequence[AppConfig] = ()
+    """Applications that the roll-out writes later, and whose pods start now."""
+    departing_nodes: Collection[str] = ()
+    """Nodes whose pods are about to end."""
+
+
+def frontend_group(settings: KubeRaySettings, pods: FrontendPods = NOTHING_ADDED) -> WorkerGroup:
+    """The group of frontends: of all sessions, or of those whose frontends need the same `pods`."""
+    digest = pods.digest
     offered = PodCapacity(with_digest(FRONTEND_RESOURCE, digest), settings.frontends_per_pod)
     labels = {"app.kubernetes.io/component": "frontend", **_template_label(digest)}
     template = _template(settings, settings.frontends, labels, {}, {})
     (container,) = template["spec"]["containers"]
     container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
-    pod = with_template(template, of_session) if of_session is not None else template
-    return _group(f"{FRONTENDS}-{digest}" if digest else FRONTENDS, offered, pod, gpus=0, most=_UNLIMITED)
+    return _group(frontend_group_name(digest), offered, pods.added_to(template), gpus=0, most=_UNLIMITED)
+
+
+def frontend_group_name(digest: str) -> str:
+    """The name of the group of frontends whose pods have this digest."""
+    return f"{FRONTENDS}-{digest}" if digest else FRONTENDS
 
 
 def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGroup:

@@ -59,14 +59,14 @@ class SessionMeasurement:
             return self._reporter.total
         return self._meter
 
-    def signals(self, replicas: Sequence[Announcement]) -> SessionSignals:
-        """The measurements of all frontends over the session's autoscaling window."""
+    def signals(self, replicas: Sequence[Announcement], problem: str = "") -> SessionSignals:
+        """The measurements of all frontends over the session's autoscaling window, with a `problem` of this one."""
         if self._reporter is not None and self._reporter.measured is not None:
             measured = self._reporter.measured.signals
         else:
             measured = self._own_signals()
         of_plan = [replica for replica in replicas if replica.plan == measured.plan]
-        warnings = _warnings(of_plan) + measured.warnings
+        warnings = (*([problem] if problem else []), *_warnings(of_plan), *measured.warnings)
         can_make_place = all(r.can_make_place for r in of_plan if r.vgpu is None)
         more = {"can_make_place": can_make_place, "traffic": self.total.traffic}
         return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS], **more})

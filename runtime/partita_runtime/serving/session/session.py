@@ -183,7 +183,7 @@ class Session:
 
         They are of the old plan for as long as requests finish on it.
         """
-        return self._measurement.signals(self._replicas)
+        return self._measurement.signals(self._replicas, self.request_log.problem)
 
     @property
     def total(self) -> Meter:

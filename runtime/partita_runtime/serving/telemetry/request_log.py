@@ -15,6 +15,7 @@ import aiohttp
 
 from partita_api.session.request_log import RequestLog, RequestLogMode
 from partita_runtime.serving.telemetry.logged_events import Content, LoggedEvent, Origin, logged_event
+from partita_runtime.serving.telemetry.sink_authorization import AuthorizationHeader, CredentialsError
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ class Result(StrEnum):
     SENT = "sent"
     """The sink has answered with a status of success."""
     FAILED = "failed"
-    """The sink cannot be reached, is too slow, or answers otherwise. There is no second attempt."""
+    """The sink cannot be reached, is too slow, or answers otherwise, or its credentials cannot be used. There is no
+    second attempt."""
     DROPPED = "dropped"
     """Not sent: too many bytes wait for the sink, or the log was switched off."""
 
@@ -51,6 +53,8 @@ class RequestLogger:
         self._rules: RequestLog | None = None
         self._share = 0.0
         """Of requests that are logged."""
+        self._authorization: AuthorizationHeader | None = None
+        """None: events are sent without credentials."""
         self._waiting: deque[LoggedEvent] = deque()
         self._sending: dict[asyncio.Task[bool], LoggedEvent] = {}
         self.waiting_bytes = 0
@@ -66,6 +70,17 @@ class RequestLogger:
             self._drop_all()
         self._rules = rules
         self._share = 0.0 if rules is None else rules.sample.fraction
+        authorization = None if rules is None else rules.authorization
+        self._authorization = None if authorization is None else AuthorizationHeader(authorization)
+
+    @property
+    def problem(self) -> str:
+        """Why no event can be sent now; empty if the credentials of the sink, if it needs any, can be used."""
+        try:
+            self._credentials()
+        except CredentialsError as error:
+            return f"the request log sends no events: {error}."
+        return ""
 
     def sampled(self, protocol: str) -> "RequestEvents | None":
         """For each request: where to log it; None if it is not to be logged."""
@@ -124,8 +139,9 @@ class RequestLogger:
     async def _send(self, sink: str, event: LoggedEvent) -> bool:
         """Whether the sink has accepted the event."""
         try:
+            headers = {**event.headers, **self._credentials()}
             async with self._client().post(
-                sink, data=bytes(event.body), headers=event.headers, allow_redirects=False
+                sink, data=bytes(event.body), headers=headers, allow_redirects=False
             ) as answer:
                 await _discard(answer)
                 if 200 <= answer.status < 300:
@@ -133,9 +149,15 @@ class RequestLogger:
                 self._warn(sink, f"answers with status {answer.status}")
         except TimeoutError:
             self._warn(sink, f"does not answer within {SEND_SECONDS:g} s")
+        except CredentialsError as error:
+            self._warn(sink, f"gets no events: {error}")
         except (aiohttp.ClientError, OSError) as error:
             self._warn(sink, f"cannot be used ({type(error).__name__})")
         return False
+
+    def _credentials(self) -> dict[str, str]:
+        """The header with the credentials of the sink, if it needs any. Raises CredentialsError."""
+        return {} if self._authorization is None else {"Authorization": self._authorization.current()}
 
     def _client(self) -> aiohttp.ClientSession:
         """Without proxies of the environment, cookies, and decompression of answers."""

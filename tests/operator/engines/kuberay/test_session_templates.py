@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.pod.template import PodTemplate
 from partita_api.pool.ray_resource import template_digest, with_digest
+from partita_api.session.request_log import RequestLog, SinkAuthorization
 from partita_operator.engines.app_config import AppConfig, with_deployment
-from partita_operator.engines.kuberay.pod_numbers import pods_elsewhere, scaling
+from partita_operator.engines.kuberay.pod_numbers import is_up, pods_elsewhere, scaling
 from partita_operator.engines.kuberay.pod_remarks import pod_remarks, pods_of
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice, worker_groups
 from partita_operator.engines.kuberay.state import reachable_capacity
@@ -28,8 +30,10 @@ from partita_operator.engines.kuberay.worker_groups import (
     pool_group,
 )
 from partita_operator.engines.serve_state import ServeReplica, ServeState
+from partita_operator.pod_templates.frontend_pods import FrontendPods
 from partita_operator.pod_templates.session_pool import TemplateConflictError, session_pool
 from partita_operator.settings.kuberay import KubeRaySettings
+from partita_runtime.serving.telemetry.sink_authorization import credentials_file
 
 Json = dict[str, Any]
 SETTINGS = KubeRaySettings(image="registry/serving:1")
@@ -60,7 +64,7 @@ def pods(manifest: Json) -> dict[str, int]:
 
 
 def test_a_session_with_a_template_has_groups_of_its_own() -> None:
-    groups = [frontend_group(SETTINGS, SSD), pool_group(T4_SSD, SETTINGS, 4)]
+    groups = [frontend_group(SETTINGS, FrontendPods(SSD)), pool_group(T4_SSD, SETTINGS, 4)]
     before = rendered([frontend(None), stage(T4, 2)], T4)
 
     made = rayservice("vision", [frontend(SSD), stage(T4, 2), stage(T4_SSD, 1, 1)], groups, before, SETTINGS)
@@ -73,7 +77,7 @@ def test_a_session_with_a_template_has_groups_of_its_own() -> None:
 
 def test_workers_and_frontends_have_the_template_and_kuberay_knows_every_field() -> None:
     template = PodTemplate.model_validate(EVERYTHING)
-    groups = [frontend_group(SETTINGS, template), pool_group(session_pool(T4, template), SETTINGS, 4)]
+    groups = [frontend_group(SETTINGS, FrontendPods(template)), pool_group(session_pool(T4, template), SETTINGS, 4)]
 
     assert complaints("rayservices", rayservice("vision", [], groups, None, SETTINGS)) == []
     for group in groups:
@@ -120,8 +124,54 @@ def test_groups_of_earlier_templates_leave_with_the_ray_cluster() -> None:
     assert [group["groupName"] for group in worker_groups(replaced)] == ["frontends", group_name(T4_HDD)]
 
 
+def of_secret(name: str, template: PodTemplate | None = None, key: str = "token") -> FrontendPods:
+    log = RequestLog(sink="http://sink/", authorization=SinkAuthorization(secret_name=name, key=key))
+    return FrontendPods.of(template, log)
+
+
+def test_frontends_mount_the_key_of_their_sink_and_other_pods_do_not() -> None:
+    group = frontend_group(SETTINGS, of_secret("collector", SSD, "hec"))
+
+    assert complaints("rayservices", rayservice("vision", [], [group], None, SETTINGS)) == []
+    pod = group["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["nodeSelector"] == {"disk": "ssd"}
+    assert pod["volumes"][-1] == {
+        "name": "request-log",
+        "secret": {"secretName": "collector", "items": [{"key": "hec", "path": "hec"}], "optional": True},
+    }
+    mount = {"name": "request-log", "mountPath": "/etc/partita/request-log/collector", "readOnly": True}
+    assert container["volumeMounts"][-1] == mount
+    assert credentials_file(SinkAuthorization(secret_name="collector", key="hec")) == Path(mount["mountPath"], "hec")
+    assert "collector" not in str([frontend_group(SETTINGS), pool_group(T4_SSD, SETTINGS, 4)])
+
+
+def test_frontends_share_pods_if_they_need_the_same() -> None:
+    alike = [of_secret("one"), of_secret("one")]
+    others = [of_secret("two"), of_secret("one", key="other"), of_secret("one", SSD), FrontendPods(SSD), FrontendPods()]
+    names = [frontend_group(SETTINGS, pods)["groupName"] for pods in (*alike, *others)]
+    assert names[0] == names[1]
+    assert len(set(names)) == len(others) + 1
+    assert FrontendPods.of(SSD, RequestLog(sink="http://sink/")) == FrontendPods(SSD)
+    assert FrontendPods(SSD).digest == template_digest(SSD)
+
+
+@pytest.mark.parametrize(
+    ("group", "ready", "want"),
+    [
+        pytest.param("frontends-x", "True", True, id="ready"),
+        pytest.param("frontends-x", "False", False, id="starting"),
+        pytest.param("frontends", "True", False, id="another group"),
+    ],
+)
+def test_a_group_is_up_once_a_pod_of_it_is_ready(group: str, ready: str, want: bool) -> None:
+    conditions = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": ready}]
+    there = [{"metadata": {"labels": {"ray.io/group": group}}, "status": {"conditions": conditions}}]
+    assert is_up("frontends-x", [*there, {"metadata": {"labels": {"ray.io/group": "frontends-x"}}}]) is want
+
+
 def test_frontends_of_the_next_step_get_their_pods_before() -> None:
-    groups = [frontend_group(SETTINGS, SSD)]
+    groups = [frontend_group(SETTINGS, FrontendPods(SSD))]
 
     made = rayservice("vision", [frontend(None)], groups, None, SETTINGS, awaited=[frontend(SSD)])
 
@@ -147,7 +197,7 @@ def test_a_group_gets_pods_of_another_template_only_when_they_are_gone() -> None
 
 
 def test_frontends_of_another_template_wait_for_no_pod() -> None:
-    groups = [frontend_group(SETTINGS), frontend_group(SETTINGS, SSD)]
+    groups = [frontend_group(SETTINGS), frontend_group(SETTINGS, FrontendPods(SSD))]
 
     def counted(*counts: int) -> list[WorkerGroup]:
         return [{**group, **dict.fromkeys(NUMBERS, count)} for group, count in zip(groups, counts, strict=True)]

@@ -15,6 +15,7 @@ from partita_api.pod.template import PodTemplate
 from partita_operator.ports import Remark, RunPhase
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import ModelsSettings, OperatorSettings
+from partita_operator.settings.request_log import RequestLogSettings
 
 DETECTOR = session("traffic").model("detector")
 PAIR = session("traffic").chain("detector", "classifier")
@@ -99,6 +100,15 @@ def with_policy(models: ModelsSettings) -> SimulatedCluster:
     return made
 
 
+def with_log_secret(name: str) -> SimulatedCluster:
+    sink = "http://sink.logs.svc/"
+    made = cluster(DETECTOR.with_spec(frontend={"requestLog": {"sink": sink, "authorization": {"secretName": name}}}))
+    allowed = RequestLogSettings(allowed_sinks=(sink,), allowed_secrets=("team-*",))
+    made.settings = made.settings.model_copy(update={"request_log": allowed})
+    made.run(5)
+    return made
+
+
 def with_template(template: PodTemplate, engine: EngineType = EngineType.KUBERAY) -> SimulatedCluster:
     made = cluster(DETECTOR.with_spec(pod_template=template))
     kuberay = KubeRaySettings(image="registry/serving:1")
@@ -169,6 +179,13 @@ READY = ("True", "Serving")
             "Stalled",
             "add http://sink.logs.svc/ to requestLog.allowedSinks of the chart",
             id="forbidden sink",
+        ),
+        pytest.param(
+            lambda: with_log_secret("vault"),
+            ("False", "ForbiddenRequestLog"),
+            "Stalled",
+            "add vault to requestLog.allowedSecrets of the chart",
+            id="forbidden Secret of a sink",
         ),
         pytest.param(
             lambda: after(5, cluster(DETECTOR, fast=0, slow=0)),

@@ -45,6 +45,8 @@ class EventSink:
         self.url = ""
         self.events: list[Received] = []
         self.status = HTTPStatus.ACCEPTED
+        self.authorization = ""
+        """The header without which events are refused; empty if none is needed."""
         self.answers = asyncio.Event()
         self.answers.set()
         self.connections: set[Any] = set()
@@ -56,6 +58,8 @@ class EventSink:
 
     async def take(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
+        if self.authorization and headers.get("authorization") != self.authorization:
+            return web.Response(status=HTTPStatus.UNAUTHORIZED)
         self.connections.add(request.transport and request.transport.get_extra_info("peername"))
         self.events.append(Received(request.path, headers, await request.read()))
         await self.answers.wait()
