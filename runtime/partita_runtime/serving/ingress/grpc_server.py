@@ -142,6 +142,13 @@ class _Methods:
         other = await self._versions.infer(message, context)
         if other is not None:
             return other
+        copy = self._versions.after(message, context)
+        answer = await self._answer(message, context, arrived)
+        if copy is not None:
+            copy(answer)  # later, on the event loop: gRPC sends the answer first
+        return answer
+
+    async def _answer(self, message: Any, context: Any, arrived: int) -> Any:
         executor = self._executor(message.model_name, message.model_version)
         metadata, remaining = _text_metadata(context), context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))

@@ -9,7 +9,7 @@ from partita_runtime.serving.authentication.authenticator import CREDENTIALS, Un
 from partita_runtime.serving.deploy.monitoring_access import may_monitor
 from partita_runtime.serving.ingress.http_answers import HttpAnswer, HttpClient, failure, json_answer, too_large
 from partita_runtime.serving.ingress.http_routes import INFERENCE, HttpHead, Operation, not_found, route_of
-from partita_runtime.serving.ingress.inference.http_clients import ComparedClient, EventClient, LoggedClient
+from partita_runtime.serving.ingress.inference.http_clients import CopiedClient, EventClient, LoggedClient
 from partita_runtime.serving.ingress.inference.http_formats import HttpFormat, Received, format_of
 from partita_runtime.serving.ingress.inference.http_inference import HttpInference
 from partita_runtime.serving.ingress.inference.image_request import with_tensors
@@ -167,8 +167,8 @@ class HttpService:
 
     def _answer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         if self._session.versions and call.event is None:
-            compare = self._shadows.after(call.head, call.operation, body)
-            client = ComparedClient(client, compare) if compare is not None else client
+            send = self._shadows.after(call.head, call.operation)
+            client = CopiedClient(client, call.head, body, send) if send is not None else client
         try:
             if call.operation in INFERENCE:
                 self._infer(client, call, body, arrived)

@@ -4,7 +4,7 @@ Neither the model nor its interface is known here, so what is wrong in a request
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -50,23 +50,22 @@ def http_request(message: Any, deadline_micros: int | None) -> tuple[dict[str, s
     if deadline_micros is not None:
         parameters[_TIMEOUT] = min(deadline_micros, _positive(parameters.get(_TIMEOUT)) or deadline_micros)
     contents = [*_contents(message)]
-    inputs = [
-        {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": [*tensor.shape],
-            "parameters": {"binary_data_size": len(content)},
-        }
-        for tensor, content in zip(message.inputs, contents, strict=True)
-    ]
-    header: dict[str, Any] = {"inputs": inputs, "parameters": {**parameters, "binary_data_output": True}}
+    header: dict[str, Any] = {
+        "inputs": _described(message.inputs, contents),
+        "parameters": {**parameters, "binary_data_output": True},
+    }
     if message.id:
         header["id"] = message.id
     if message.outputs:
         header["outputs"] = [{"name": output.name} for output in message.outputs]
-    head = json.dumps(header, separators=(",", ":")).encode()
-    headers = {"content-type": "application/octet-stream", HEADER_LENGTH.lower(): str(len(head))}
-    return headers, b"".join((head, *contents))
+    return _binary(header, contents)
+
+
+def http_answer(message: Any) -> tuple[dict[str, str], bytes]:
+    """Headers, by name in lower case, and body of an answer with the content of a ModelInferResponse."""
+    contents = [*message.raw_output_contents]
+    header = {"model_name": message.model_name, "outputs": _described(message.outputs, contents)}
+    return _binary(header, contents)
 
 
 def infer_response(headers: Mapping[str, str], body: bytes) -> Any:
@@ -85,6 +84,24 @@ def infer_response(headers: Mapping[str, str], body: bytes) -> Any:
         message.raw_output_contents.append(body[start:end])
         start = end
     return message
+
+
+def _described(tensors: Iterable[Any], contents: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": [*tensor.shape],
+            "parameters": {"binary_data_size": len(content)},
+        }
+        for tensor, content in zip(tensors, contents, strict=True)
+    ]
+
+
+def _binary(header: Mapping[str, Any], contents: Iterable[bytes]) -> tuple[dict[str, str], bytes]:
+    head = json.dumps(header, separators=(",", ":")).encode()
+    headers = {"content-type": "application/octet-stream", HEADER_LENGTH.lower(): str(len(head))}
+    return headers, b"".join((head, *contents))
 
 
 def _positive(value: Any) -> int | None:

@@ -74,6 +74,8 @@ class Session:
         """Whose requests are answered."""
         self.versions: tuple[VersionRoute, ...] = ()
         """Other versions of the session, which answer some requests."""
+        self.copies: set[asyncio.Task[None]] = set()
+        """Copies of requests on their way to shadow versions, by all servers of the session."""
         self.answers_samples = False
         """Whether samples of a quality check are answered."""
         self.images = ImageDecoder(settings.image_threads, settings.max_image_bytes, self.bodies)

@@ -1,11 +1,12 @@
-"""Clients of inference requests whose answers are also logged, compared with others, or event streams."""
+"""Clients of inference requests whose answers are also logged, requests that are copied, or event streams."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from partita_runtime.serving.ingress.http_answers import CancellableRequest, HttpAnswer, HttpClient
-from partita_runtime.serving.ingress.versions.shadowing import OwnAnswer
+from partita_runtime.serving.ingress.http_routes import HttpHead
+from partita_runtime.serving.ingress.versions.shadowing import Answered, OwnAnswer, SendCopies
 from partita_runtime.serving.protocol.event_stream import EVENT_HEADERS, error_event
-from partita_runtime.serving.protocol.inference import digits
+from partita_runtime.serving.protocol.inference import Body, digits
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH
 from partita_runtime.serving.telemetry.logged_events import Content
 from partita_runtime.serving.telemetry.request_log import RequestEvents
@@ -31,11 +32,11 @@ class EventClient:
         self._client.answer(answer)
 
 
-class ComparedClient:
-    """A client whose answer is compared with those of shadow versions, once the client has it."""
+class CopiedClient:
+    """A client whose request is copied to shadow versions, once the client has its answer."""
 
-    def __init__(self, client: HttpClient, compare: Callable[[OwnAnswer], None]) -> None:
-        self._client, self._compare = client, compare
+    def __init__(self, client: HttpClient, head: HttpHead, body: Body, send: SendCopies) -> None:
+        self._client, self._head, self._body, self._send = client, head, body, send
 
     def began(self, request: CancellableRequest) -> None:
         self._client.began(request)
@@ -47,7 +48,8 @@ class ComparedClient:
         self._client.answer(answer)
         if answer.status == 200:
             whole = answer.whole
-            self._compare(OwnAnswer(whole.headers, whole.content))
+            answered = Answered(self._head, self._body, OwnAnswer(whole.headers, whole.content))
+            self._send(max(len(self._body), len(whole.content)), lambda: answered)
 
 
 class LoggedClient:

@@ -1,5 +1,6 @@
 """Calls by gRPC for other versions of a session: sent on by HTTP, as requests with the same content."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -9,7 +10,8 @@ from partita_runtime.serving.deploy.version_routes import ANSWERED_BY
 from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
 from partita_runtime.serving.ingress.versions.choice import ChosenVersion
 from partita_runtime.serving.ingress.versions.forwarding import EVENT_PREFIX, VersionForwarder
-from partita_runtime.serving.protocol.grpc_as_http import http_request, infer_response
+from partita_runtime.serving.ingress.versions.shadowing import Answered, OwnAnswer, Shadowing
+from partita_runtime.serving.protocol.grpc_as_http import http_answer, http_request, infer_response
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES
 from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError, digits
 from partita_runtime.serving.session.session import Session
@@ -29,6 +31,7 @@ class GrpcForwarder:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._versions = VersionForwarder(session)
+        self._shadows = Shadowing(session, self._versions)
 
     async def infer(self, message: Any, context: Any) -> Any | None:
         """The ModelInferResponse of another version; None if this session answers.
@@ -52,6 +55,20 @@ class GrpcForwarder:
             return infer_response(reply.headers, reply.body)
         except ValueError:
             raise _unusable(chosen) from None
+
+    def after(self, message: Any, context: Any) -> Callable[[Any], None] | None:
+        """What to do with this session's ModelInferResponse to a call; None if the call has no copies."""
+        if not self._session.versions:
+            return None
+        head = _head(context)
+        send = self._shadows.after(head, Operation.INFER)
+        if send is None:
+            return None
+
+        def copy(response: Any) -> None:
+            send(max(message.ByteSize(), response.ByteSize()), lambda: _answered(head, message, response))
+
+        return copy
 
     async def inform(self, operation: Operation, name: str, version: str, context: Any) -> Any | None:
         """The answer of another version to a request for information; None if this session answers.
@@ -84,6 +101,13 @@ def _head(context: Any) -> HttpHead:
     metadata = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     headers = {key: value for key, value in metadata if key != CREDENTIALS and not key.startswith(EVENT_PREFIX)}
     return HttpHead("GET", "", headers, credentials=tuple(value for key, value in metadata if key == CREDENTIALS))
+
+
+def _answered(head: HttpHead, message: Any, response: Any) -> Answered:
+    """A call and its answer as by HTTP. No deadline is left to keep: the client has its answer."""
+    headers, body = http_request(message, None)
+    copied = HttpHead("POST", head.path, {**head.headers, **headers}, credentials=head.credentials)
+    return Answered(copied, body, OwnAnswer(*http_answer(response)))
 
 
 def _check(reply: HttpReply, context: Any) -> None:

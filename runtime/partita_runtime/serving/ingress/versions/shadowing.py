@@ -32,18 +32,29 @@ class OwnAnswer(NamedTuple):
     body: bytes
 
 
+class Answered(NamedTuple):
+    """A request that the session has answered, by HTTP or as it would be by HTTP."""
+
+    head: HttpHead
+    body: Body
+    answer: OwnAnswer
+
+
+SendCopies = Callable[[int, Callable[[], Answered]], None]
+"""Sends the copies of an answered request: the size of the larger one of request and answer, and what makes both."""
+
+
 class Shadowing:
     """The shadow versions of one session."""
 
     def __init__(self, session: Session, versions: VersionForwarder) -> None:
         self._session = session
         self._versions = versions
-        self._copies: set[asyncio.Task[None]] = set()
         self._logged: dict[str, float] = {}
         """When a difference was last logged, by version."""
 
-    def after(self, head: HttpHead, operation: Operation, body: Body) -> Callable[[OwnAnswer], None] | None:
-        """What to do with the answer to a request; None if it has no copies."""
+    def after(self, head: HttpHead, operation: Operation) -> SendCopies | None:
+        """What to do with a request once it is answered; None if it has no copies."""
         if operation is not Operation.INFER or FORWARDED in head.headers:
             return None
         drawn = random.random()
@@ -55,24 +66,24 @@ class Shadowing:
         if not routes:
             return None
 
-        def send(answer: OwnAnswer) -> None:
+        def send(size: int, answered: Callable[[], Answered]) -> None:
             for route, shadow in routes:
-                self._send(head, body, answer, route, shadow)
+                self._send(size, answered, route, shadow)
 
         return send
 
-    def _send(self, head: HttpHead, body: Body, answer: OwnAnswer, route: VersionRoute, shadow: ShadowRoute) -> None:
-        if len(self._copies) >= MOST_COPIES or max(len(body), len(answer.body)) > MOST_BYTES:
+    def _send(self, size: int, answered: Callable[[], Answered], route: VersionRoute, shadow: ShadowRoute) -> None:
+        copies = self._session.copies
+        if len(copies) >= MOST_COPIES or size > MOST_BYTES:
             self._count(route, "dropped")
             return
-        copy = asyncio.get_running_loop().create_task(self._copy(head, body, answer, route, shadow))
-        self._copies.add(copy)
-        copy.add_done_callback(self._copies.discard)
+        copy = asyncio.get_running_loop().create_task(self._copy(answered, route, shadow))
+        copies.add(copy)
+        copy.add_done_callback(copies.discard)
 
-    async def _copy(
-        self, head: HttpHead, body: Body, answer: OwnAnswer, route: VersionRoute, shadow: ShadowRoute
-    ) -> None:
+    async def _copy(self, answered: Callable[[], Answered], route: VersionRoute, shadow: ShadowRoute) -> None:
         try:
+            head, body, answer = answered()
             reply = await self._versions.exchange(head, Operation.INFER, body, route)
             if reply.status != 200:
                 self._count(route, "failed")
