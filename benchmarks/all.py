@@ -49,6 +49,7 @@ ARGUMENTS = {
     "scheduler_throughput": Arguments(quick=()),
     "serving": Arguments(quick=("--quick",)),
     "soak": Arguments(quick=("--minutes", "1")),
+    "size_class_memory": Arguments(quick=("--quick",)),
     "size_classes": Arguments(quick=("--quick",)),
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
     "time_to_ready": Arguments(quick=("--quick",)),

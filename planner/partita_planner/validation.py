@@ -15,7 +15,7 @@ from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
-from partita_api.session.execution import CutDType
+from partita_api.session.execution import CutDType, common_weights
 from partita_api.session.module import Join, Module
 from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
@@ -182,19 +182,26 @@ class _Check:
         """All models of a sub-cluster fit a vGPU's memory, and its vGPUs have enough time for them."""
         for name, members in self._members().items():
             _, _, first = members[0]
-            busy = weights = largest = 0.0
+            busy = largest = 0.0
+            weights: dict[str, float] = {}
             for module, pipeline, stage in members:
                 profile = self.problem.profiles[module.name, stage.pool]
                 execution = ceil(_execution_micros(profile, stage, pipeline.batch_size))
                 busy += float(pipeline.throughput) * execution / pipeline.batch_size / 1e6
                 static, dynamic = _memory_bytes(profile, stage, pipeline.batch_size)
-                weights += static
+                loaded = self._weights(module.name)
+                weights[loaded] = max(static, weights.get(loaded, 0.0))
                 largest = max(largest, dynamic)
             if busy > first.replicas * (1 + TOLERANCE):
                 yield f"sub-cluster {name!r} needs {busy:g} vGPUs for what it is to serve, and has {first.replicas}"
             memory = self.pools[first.pool].spec.memory
-            if memory is not None and (weights + largest) * first.vgpu_divisor > float(memory):
+            if memory is not None and (sum(weights.values()) + largest) * first.vgpu_divisor > float(memory):
                 yield f"the models of sub-cluster {name!r} do not fit the memory of a vGPU of {first.pool!r}"
+
+    def _weights(self, module: str) -> str:
+        """Identifies the weights of a model, which are in memory once for all models that have the same."""
+        model = self.session_modules[module].model
+        return (model and common_weights(model, self.problem.spec.execution.backend)) or module
 
     def _vgpus(self) -> Iterator[Stage]:
         """A stage for each group of vGPUs: those of a sub-cluster count once."""

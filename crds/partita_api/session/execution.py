@@ -5,7 +5,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from partita_api.meta import SpecModel
-from partita_api.session.module import MAX_MODULES, ModuleName
+from partita_api.session.module import MAX_MODULES, ModelSource, ModuleName
 
 
 class Backend(StrEnum):
@@ -16,6 +16,21 @@ class Backend(StrEnum):
     CUDA_GRAPHS = "CudaGraphs"
     TENSORRT = "TensorRT"
     ONNX_RUNTIME = "OnnxRuntime"
+
+
+def common_weights(model: ModelSource, backend: Backend) -> str | None:
+    """Identifies the weights that models of one process have in memory once; None where each model has its own.
+
+    Engines of TensorRT contain the weights, and ONNX Runtime copies them in the order that its kernels need.
+
+    >>> classes = [ModelSource(entrypoint="bert:encoder"), ModelSource(entrypoint="bert:encoder")]
+    >>> len({common_weights(model, Backend.INDUCTOR) for model in classes})
+    1
+    >>> common_weights(ModelSource(file="bert.onnx"), Backend.EAGER)
+    """
+    if backend is Backend.TENSORRT or (model.file or "").endswith(".onnx"):
+        return None
+    return model.model_dump_json(exclude_defaults=True)
 
 
 class CutDType(StrEnum):

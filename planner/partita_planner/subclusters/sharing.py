@@ -12,8 +12,10 @@ from itertools import product
 from math import ceil, inf
 
 from partita_api.inferencesession import CostModel, InferenceSessionSpec, ObjectiveType
+from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
 from partita_api.profile import Profile
+from partita_api.session.execution import common_weights
 from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
 from partita_planner.session.latency import SECOND, collection_micros
@@ -43,6 +45,8 @@ class _Member:
     stage: Stage
     options: tuple[_BatchOption, ...]
     static_bytes: int
+    weights: str
+    """Identifies its weights; members with the same ones, such as size classes, have them in memory once."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ def _families(spec: InferenceSessionSpec) -> list[frozenset[str]]:
 
 
 def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Member]:
+    modules = {module.name: module for module in with_size_classes(problem.spec).modules}
     for module in plan.modules:
         if len(module.pipelines) != 1 or len(module.pipelines[0].stages) != 1:
             continue
@@ -122,7 +127,9 @@ def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Memb
         if stage.vgpu_divisor == 1:
             profile = problem.profiles[module.name, stage.pool]
             static, _ = profile.memory_bytes(0, profile.blocks, 1)
-            yield _Member(module, stage, tuple(_options(module, profile, problem)), static)
+            model = modules[module.name].model
+            common = model and common_weights(model, problem.spec.execution.backend)
+            yield _Member(module, stage, tuple(_options(module, profile, problem)), static, common or module.name)
 
 
 def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> Iterator[_BatchOption]:
@@ -171,7 +178,10 @@ def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
 
 def _fit(members: Sequence[_Member], options: Sequence[_BatchOption], pool: Pool) -> bool:
     """Symphony, appendix A, equation 5; not checked if the pool does not state its memory."""
-    needed = sum(member.static_bytes for member in members) + max(option.dynamic_bytes for option in options)
+    weights: dict[str, int] = {}
+    for member in members:
+        weights[member.weights] = max(member.static_bytes, weights.get(member.weights, 0))
+    needed = sum(weights.values()) + max(option.dynamic_bytes for option in options)
     return pool.spec.memory is None or needed <= float(pool.spec.memory)
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from partita_api.meta import SpecModel, is_unset
 from partita_api.profile import Cut, Profile
-from partita_api.session.execution import Backend, CutDType
+from partita_api.session.execution import Backend, CutDType, common_weights
 from partita_api.session.module import Inputs, ModelSource, NamedInput, TensorSpec, specs_of
 from partita_runtime.models.layers import at_cut
 from partita_runtime.scheduling.plan import stage_latency
@@ -61,6 +61,12 @@ class StageBuild(SpecModel):
             return self.inputs
         assert self.input is not None  # it has one of the two
         return self.input
+
+    @property
+    def weights(self) -> tuple[object, ...] | None:
+        """Identifies the weights that stages of one process have in memory once; None if this one has its own."""
+        common = common_weights(self.model, self.backend)
+        return None if common is None else (common, self.content, self.blocks, self.first, self.end)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

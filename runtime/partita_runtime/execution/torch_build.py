@@ -11,6 +11,7 @@ from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
 from partita_runtime.execution.onnx_runtime import has_cuda, onnx_runtime
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.profiled_time import ProfiledTimeExecutor
+from partita_runtime.execution.shared_weights import SharedWeights
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.execution.torch_cuda_graphs import cuda_graphs
 from partita_runtime.execution.torch_eager import eager
@@ -35,16 +36,17 @@ _BUILDERS: Final[Mapping[Backend, Callable[[StageBlocks, Boundary], Compute]]] =
 """Backends that may raise CannotBuildError; the fallback is Eager, which always works."""
 
 
-def build_torch_executor(build: StageBuild) -> BuiltExecutor:
+def build_torch_executor(build: StageBuild, weights: SharedWeights | None = None) -> BuiltExecutor:
     """The stage's blocks on its device, with the requested backend or its fallback.
 
-    Changes settings of the whole process (see `settle_process`). Raises ModelError.
+    It takes those of the `weights` that are its own. Changes settings of the whole process (see `settle_process`).
+    Raises ModelError.
     """
     settle_process(build.threads)
     warnings: list[str] = []
     model = _stage_of_model(build)
     device = pick_device(build.device, model, warnings)
-    model = model.to(device)
+    model = model.to(device) if weights is None else weights.placed(model, device)
     end = len(model.blocks) if build.end is None else build.end
     entry, exit = stage_boundaries(model, build.first, end, build.takes, build.cut_dtype, device)
     blocks = StageBlocks([model.block(i) for i in range(build.first, end)])

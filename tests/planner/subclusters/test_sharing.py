@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from tests.builders import PoolBuilder, pool, problem, profile, session
 from tests.planner.problems.planned import planned, refused
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import Objective, ObjectiveType
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.profile import BlockMemory
+from partita_api.session.execution import Backend, Execution
+from partita_api.session.module import ModelSource
 from partita_planner.problem import PlanningProblem
 from partita_planner.validation import validate
 
@@ -133,6 +137,46 @@ def test_size_classes_need_no_gpu_each(gpus: int) -> None:
     assert plan.gpus() == {"fast": 2}
     assert "read-s16, read-s32, read-s64 share 1 accelerators of fast" in plan.solution.explanation
     assert planned(replace(asked_for, current_plan=plan)) == plan
+
+
+def with_memory(memory: str, backend: Backend = Backend.EAGER, file: str | None = None) -> PlanningProblem:
+    """Each model has 100 MB of weights, and 1 MB for a sample."""
+    found = sized(gpus=8)
+    modules = tuple(
+        module.model_copy(update={"model": ModelSource(file=file)}) if file and module.name == "read" else module
+        for module in found.spec.modules
+    )
+    block = BlockMemory(weights_bytes=100 * MEGABYTE, activation_bytes=MEGABYTE)
+    profiles = {key: each.model_copy(update={"memory": (block,)}) for key, each in found.profiles.items()}
+    (fast,) = found.pools
+    limited = replace(fast, spec=fast.spec.model_copy(update={"memory": Quantity(memory)}))
+    spec = found.spec.model_copy(update={"modules": modules, "execution": Execution(backend=backend)})
+    return replace(found, spec=spec, pools=(limited,), profiles=profiles)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "want"),
+    [
+        pytest.param(with_memory("101M"), 3, id="their weights once"),
+        pytest.param(with_memory("101M", Backend.INDUCTOR), 3, id="compiled"),
+        pytest.param(with_memory("101M", file="read.pt"), 3, id="a file"),
+        pytest.param(with_memory("300M", Backend.TENSORRT), 2, id="engines have weights of their own"),
+        pytest.param(with_memory("300M", file="s3://models/read.onnx"), 2, id="and so has ONNX Runtime"),
+        pytest.param(with_memory("301M", file="read.onnx"), 3, id="all fit"),
+    ],
+)
+def test_size_classes_need_the_memory_of_their_weights_once(asked_for: PlanningProblem, want: int) -> None:
+    found = planned(asked_for)
+    assert [name for name, _ in subclusters(found).values()].count("shared-0") == want
+
+
+def test_the_validator_counts_common_weights_once() -> None:
+    plan = planned(with_memory("101M"))
+    assert validate(plan, with_memory("101M")) == ()
+    wrong = "the models of sub-cluster 'shared-0' do not fit the memory of a vGPU of 'fast'"
+    assert wrong in validate(plan, with_memory("100M"))
+    assert wrong in validate(plan, with_memory("300M", Backend.TENSORRT))
+    assert wrong not in validate(plan, with_memory("301M", Backend.TENSORRT))
 
 
 def test_too_few_gpus_for_sharing_are_too_few() -> None:

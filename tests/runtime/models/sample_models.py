@@ -109,6 +109,19 @@ class Branching(torch.nn.Module):
         return scores if scores.sum() > 0 else -scores
 
 
+class Counting(torch.nn.Module):
+    """Writes to its buffer, and its control flow depends on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: torch.Tensor
+        self.register_buffer("batches", torch.zeros(1))
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.batches += 1 if pixels.sum() > 0 else 2
+        return pixels.mean((1, 2, 3))[:, None] * 0 + self.batches
+
+
 class Answers(torch.nn.Module):
     """Applies a function to the input."""
 
@@ -178,6 +191,10 @@ def branching() -> torch.nn.Module:
     """Works, and cannot be captured."""
     torch.manual_seed(7)
     return Branching()
+
+
+def counting() -> torch.nn.Module:
+    return Counting()
 
 
 def answers(kind: str) -> torch.nn.Module:

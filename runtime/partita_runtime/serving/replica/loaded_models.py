@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.execution.shared_weights import SharedWeights
 from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.logs import concerning
 from partita_runtime.serving.deploy.directory import Announcement
@@ -53,12 +55,15 @@ class LoadedModels:
         warm: Callable[[StageBuild], BuiltExecutor] | None = None,
         transport: Transport = TCP,
     ) -> None:
-        """`vgpu_id` is the schedulers' name of it; `warm` loads a model and runs it at every batch size."""
+        """`vgpu_id` is the schedulers' name of it; `warm` loads a model and runs it at every batch size.
+
+        By default, models have the weights in memory once that they have in common.
+        """
         self._vgpu_id = vgpu_id
         self._node = node
         self._host = host
         self._transport = transport
-        self._warm = warm or warmed
+        self._warm = warm or partial(warmed, weights=SharedWeights())
         self._vgpu = Vgpu()
         self._stages: dict[str, _OpenStage] = {}
         self._problems: dict[str, str] = {}
@@ -173,11 +178,17 @@ def covers(there: StageBuild, required: StageBuild) -> bool:
 def check_memory(arguments: StageArguments, there: Sequence[LoadedModel], memory_bytes: int | None) -> None:
     """Raises VgpuMemoryError unless the model fits beside the loaded ones (Symphony, appendix A, equation 5).
 
-    The memory needed is the static memory of all models plus the largest dynamic one: one model runs at a time.
+    The memory needed is the static memory of all models plus the largest dynamic one: one model runs at a time. Weights
+    that several models have in common count once.
     """
     if memory_bytes is None:
         return
-    static = arguments.static_bytes + sum(loaded.static_bytes for loaded in there)
+    weights: dict[object, int] = {}
+    models = [(arguments.build, arguments.static_bytes), *((loaded.build, loaded.static_bytes) for loaded in there)]
+    for number, (build, needed) in enumerate(models):
+        key = build.weights or number
+        weights[key] = max(needed, weights.get(key, 0))
+    static = sum(weights.values())
     dynamic = max([arguments.dynamic_bytes, *(loaded.dynamic_bytes for loaded in there)])
     if static + dynamic > memory_bytes:
         raise VgpuMemoryError(

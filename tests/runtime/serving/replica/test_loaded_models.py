@@ -8,15 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
+from tests.runtime.execution import test_shared_weights as shared_weights
 from tests.runtime.serving.central.local_coordinator import local_coordinator
 from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, until
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
 
+from partita_api.session.execution import Backend
 from partita_api.session.frontend import Frontend
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
 from partita_runtime.execution.stage_build import StageBuild
+from partita_runtime.serving.deploy.stage_arguments import StageArguments
 from partita_runtime.serving.replica.loaded_models import LoadedModels, VgpuMemoryError, covers
 
 MEGABYTE = 1_000_000
@@ -162,6 +166,50 @@ async def test_a_vgpu_that_cannot_hold_its_models_reports_that() -> None:
     held = LoadedModels("vgpu", "node", "127.0.0.1")
     with pytest.raises(VgpuMemoryError, match=r"need 4000000 bytes, and 0 more for the largest batch, of 1000\."):
         await held.load(two_models().stage_arguments()[:1], 1000)
+    await held.close()
+
+
+def of_sizes(*sizes: int, **fields: object) -> list[StageArguments]:
+    """Size classes of one model, each with 4 MB of weights and 1 MB for a batch."""
+    (one,) = replace(application("sized").model("a"), subcluster="all").stage_arguments()
+    memory = {"static_bytes": 4 * MEGABYTE, "dynamic_bytes": MEGABYTE}
+    builds = [one.build.model_copy(update={"input": TensorSpec(shape=(size,)), **fields}) for size in sizes]
+    return [
+        one.model_copy(update={"module": f"a-s{size}", "build": build, **memory})
+        for size, build in zip(sizes, builds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "memory", "want"),
+    [
+        pytest.param({}, 5, 3, id="weights once"),
+        pytest.param({}, 4.5, 0, id="and a batch"),
+        pytest.param({"backend": Backend.TENSORRT}, 13, 3, id="engines have their own"),
+        pytest.param({"backend": Backend.TENSORRT}, 12, 2, id="so one does not fit"),
+        pytest.param({"model": ModelSource(file="a.onnx")}, 12, 2, id="as of ONNX Runtime"),
+    ],
+)
+async def test_the_weights_of_size_classes_count_once(fields: dict[str, object], memory: float, want: int) -> None:
+    held = LoadedModels("vgpu", "node", "127.0.0.1")
+    with contextlib.nullcontext() if want else pytest.raises(VgpuMemoryError, match="models need 4000000 bytes"):
+        await held.load(of_sizes(16, 32, 64, **fields), int(memory * MEGABYTE))
+    assert len(held.announcements) == want
+    await held.close()
+
+
+async def test_size_classes_on_one_vgpu_have_their_weights_once() -> None:
+    held = LoadedModels("vgpu", "node", "127.0.0.1")
+    classes = [
+        one.model_copy(update={"build": shared_weights.of_size(size)})
+        for one, size in zip(of_sizes(16, 24, 40), (16, 24, 40), strict=True)
+    ]
+    before = shared_weights.weights_in_memory()
+    await held.load(classes, None)
+    assert len(held.announcements) == 3
+    assert shared_weights.weights_in_memory() - before == shared_weights.ONE
+    await held.load(classes[1:], None)
+    assert shared_weights.weights_in_memory() - before == shared_weights.ONE
     await held.close()
 
 
