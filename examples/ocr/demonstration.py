@@ -1,7 +1,12 @@
-"""What `partita demo` sends to the session `ocr`, and the pictures whose text it shows."""
+"""What `partita demo` sends to the session `ocr`, and the pictures whose text it shows.
 
+python -m ocr.demonstration FILE    # writes requests for `partita load --payload FILE`
+"""
+
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -47,3 +52,12 @@ def package_lines(png: bytes) -> Sequence[str]:
 @cache
 def _engine() -> RapidOCR:
     return RapidOCR(params={"Global.log_level": "critical"})
+
+
+def write_requests(path: Path, count: int = 12) -> None:
+    """Write `count` requests, as `partita load` reads them."""
+    np.savez(path, input=requests(count, seed=0)["input"].astype(np.bytes_))
+
+
+if __name__ == "__main__":
+    write_requests(Path(sys.argv[1]))

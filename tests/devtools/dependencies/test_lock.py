@@ -100,7 +100,14 @@ def test_continuous_integration_installs_packages_of_python_only_by_make(file: s
     assert not re.search(r"\b(pip|uv|uvx|pipx)\b.*\b(install|run|sync)\b", path.read_text())
 
 
-@pytest.mark.parametrize("dockerfile", ["Dockerfile", "tests/cluster/Dockerfile"])
+@pytest.mark.parametrize(
+    "dockerfile",
+    [
+        "Dockerfile",
+        "tests/cluster/Dockerfile",
+        *(f"examples/{name}/Dockerfile" for name in ("ocr", "semantic_search", "speech", "traffic")),
+    ],
+)
 def test_images_start_from_a_digest_or_from_an_image_of_this_project(dockerfile: str) -> None:
     text = (ROOT / dockerfile).read_text()
     names = dict(re.findall(r"^ARG (\w+)=(\S+)", text, re.MULTILINE))

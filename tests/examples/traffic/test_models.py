@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from traffic.labels import DETECTOR_LABELS, PERSON_LABELS, VEHICLE_LABELS
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 MODELS = [
     pytest.param("detector", 224, id="detector"),
