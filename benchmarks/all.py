@@ -35,6 +35,7 @@ class Arguments:
 
 ARGUMENTS = {
     "cost_strategies": Arguments(quick=("--workloads", "60")),
+    "example_savings": Arguments(quick=("--quick",)),
     "formats": Arguments(quick=("--quick", "--repeats", "3")),
     "goodput": Arguments(quick=("--quick",), data="."),
     "gpu_serving": Arguments(quick=("--device", "cpu", "--quick"), needs_gpu=True),
