@@ -45,6 +45,7 @@ ARGUMENTS = {
     "padded_classes": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
+    "precision": Arguments(quick=("--quick",)),
     "prepartition": Arguments(quick=("--seeds", "3")),
     "reconcile_passes": Arguments(quick=("--quick",)),
     "scheduler_throughput": Arguments(quick=()),

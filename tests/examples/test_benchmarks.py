@@ -64,3 +64,12 @@ def test_savings_of_an_example(tmp_path: Path) -> None:
     assert all(row["attainment"] >= 0.99 for row in rows.values() if row["cost"] is not None)
     assert partita["cost"] == min(row["cost"] for row in rows.values() if row["cost"] is not None)
     assert 0 < 1e9 * case["gflops"] * partita["goodput"] < REACHED * peak
+
+
+def test_precision_of_an_example() -> None:
+    found = run("models/precision.py", "--only", "speech")
+
+    scores = {row["form"]: row["scores"] for row in found["rows"]}
+    assert scores["Eager, whole"]["largest difference"] < 1e-4
+    assert scores["Eager, the model in FP16"]["largest difference"] > 1e-4
+    assert all(each["windows that agree"] == 1 for each in scores.values())

@@ -27,6 +27,8 @@ LOADS = {
 """The programs that write requests, by example with code of its own."""
 SHARED = {"checks"}
 """Packages of several examples, none of which is in an image."""
+FORMS = ("in FP32, whole", "in FP32 with FP16 at cuts")
+"""What the manifests plan: no cuts, and for `traffic` the default."""
 USER = re.findall(r"^USER \d.*$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
 
@@ -145,3 +147,13 @@ def test_requests_are_as_the_session_takes_them(example: str, tmp_path: Path) ->
         names = {each.name for each in root.inputs} if root.inputs else {"input"}
         assert {*found} == names
         assert all(len(found[name]) >= 8 for name in names)
+
+
+def test_the_page_of_tolerances_has_the_limits_of_the_checks() -> None:
+    page = (ROOT / "docs/tasks/quality.md").read_text()
+    full, with_cuts = (next(line for line in page.splitlines() if line.startswith(f"| {form}")) for form in FORMS)
+
+    assert f"at most {100 * importlib.import_module('ocr.check').ALLOWED:g} %" in full
+    assert f"above {importlib.import_module('semantic_search.comparison').LEAST_COSINE}" in full
+    assert f"at most {importlib.import_module('speech.comparison').ALLOWED}" in full
+    assert f"at least {100 * importlib.import_module('traffic.comparison').LEAST_EQUAL:g} %" in with_cuts

@@ -1,0 +1,1 @@
+"""Parts of the benchmark of what backends and half precision change in the examples' answers."""
