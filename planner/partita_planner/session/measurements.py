@@ -24,8 +24,7 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
                 f"same partition of the model: profile the model again on both pools"
             )
     modules = {module.name: module for module in problem.spec.modules}
-    for module in problem.spec.modules:
-        yield from _padding_problems(module, problem)
+    yield from chain.from_iterable(_padding_problems(module, problem) for module in problem.spec.modules)
     for edge in problem.spec.edges:
         takes = modules[edge.target].takes
         for each in size_classes(modules[edge.source]):
@@ -35,9 +34,8 @@ def profile_problems(problem: PlanningProblem) -> Iterator[str]:
 
 def _padding_problems(module: Module, problem: PlanningProblem) -> Iterator[str]:
     """A value that fills up samples must select a row, if the numbers of its input do."""
-    known = [
-        problem.profiles[key] for key in sorted(problem.profiles) if key[0] in {c.name for c in size_classes(module)}
-    ]
+    names = {each.name for each in size_classes(module)}
+    known = [profile for (name, _), profile in sorted(problem.profiles.items()) if name in names]
     vocabularies = next((profile.vocabularies for profile in known if profile.vocabularies), ())
     for spec, rows in zip(() if module.takes is None else specs_of(module.takes), vocabularies, strict=False):
         if rows and spec.padding is not None and not 0 <= spec.padding.value < rows:

@@ -66,4 +66,4 @@ def _content(tensor: "torch.Tensor", device: "torch.device") -> Content:
     import torch
 
     values = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return str(device), tensor.dtype, tensor.shape, tensor.stride(), sha256(values).digest()
+    return str(device), tensor.dtype, tensor.shape, tensor.stride(), sha256(values.data).digest()

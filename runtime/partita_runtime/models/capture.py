@@ -132,8 +132,9 @@ def _selected(module: GraphModule, node: Node) -> tuple[Node, int] | None:
     """The numbers with which an embedding selects rows of its table, and how many rows there are."""
     if node.op == "call_module":
         layer, numbers = module.get_submodule(str(node.target)), node.args[0] if node.args else None
-        found = isinstance(layer, torch.nn.Embedding) and isinstance(numbers, Node)
-        return (numbers, layer.num_embeddings) if found else None
+        if isinstance(layer, torch.nn.Embedding) and isinstance(numbers, Node):
+            return numbers, layer.num_embeddings
+        return None
     if node.target is not torch.ops.aten.embedding.default:
         return None
     table, numbers = node.args[:2]
