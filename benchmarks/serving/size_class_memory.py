@@ -31,9 +31,9 @@ from partita_runtime.execution.shared_weights import SharedWeights
 from partita_runtime.execution.stage_build import StageBuild
 
 ROOT = Path(__file__).parents[2]
-WIDTH, DEPTH = 1024, 48
+WIDTH, DEPTH = 2048, 12
 """192 MiB of weights."""
-QUICK_WIDTH = 256
+QUICK_WIDTH = 512
 """12 MiB."""
 SIZES = (8, 16, 32, 64)
 BACKENDS = (Backend.EAGER, Backend.INDUCTOR, Backend.ONNX_RUNTIME)

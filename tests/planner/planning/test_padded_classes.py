@@ -12,6 +12,7 @@ from tests.planner.problems.planned import planned, refused
 
 from partita_api.inferencesession import Objective
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.session.execution import Backend, Execution
 from partita_planner.explain.difference import differences
 from partita_planner.problem import PlanningProblem
 from partita_planner.validation import validate
@@ -30,9 +31,14 @@ def reading(
     memory: str | None = None,
     **planner: Any,
 ) -> PlanningProblem:
-    """A model with size classes: a batch takes 8 ms, and 0.05 ms for each sample and unit of its size."""
+    """A model with size classes: a batch takes 8 ms, and 0.05 ms for each sample and unit of its size.
+
+    With TensorRT each class has weights of its own.
+    """
     built = session("s").slo(100).rate(rate).sized("read", shares).planner(max_batch_size=8, **planner)
-    built = built.with_spec(objective=Objective.model_validate(objective))
+    built = built.with_spec(
+        objective=Objective.model_validate(objective), execution=Execution(backend=Backend.TENSORRT)
+    )
     profiles = [
         profile(f"read-s{size}").batches(1, 2, 4, 8).linear(size * 50, 8000).memory(10_000_000, 0) for size in shares
     ]

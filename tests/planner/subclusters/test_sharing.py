@@ -140,14 +140,14 @@ def test_size_classes_need_no_gpu_each(gpus: int) -> None:
 
 
 def with_memory(memory: str, backend: Backend = Backend.EAGER, file: str | None = None) -> PlanningProblem:
-    """Each model has 100 MB of weights, and 1 MB for a sample."""
+    """Each model has ten blocks of 10 MB, and 1 MB for a sample."""
     found = sized(gpus=8)
     modules = tuple(
         module.model_copy(update={"model": ModelSource(file=file)}) if file and module.name == "read" else module
         for module in found.spec.modules
     )
-    block = BlockMemory(weights_bytes=100 * MEGABYTE, activation_bytes=MEGABYTE)
-    profiles = {key: each.model_copy(update={"memory": (block,)}) for key, each in found.profiles.items()}
+    block = BlockMemory(weights_bytes=10 * MEGABYTE, activation_bytes=MEGABYTE)
+    profiles = {key: each.model_copy(update={"memory": (block,) * each.blocks}) for key, each in found.profiles.items()}
     (fast,) = found.pools
     limited = replace(fast, spec=fast.spec.model_copy(update={"memory": Quantity(memory)}))
     spec = found.spec.model_copy(update={"modules": modules, "execution": Execution(backend=backend)})
@@ -166,8 +166,10 @@ def with_memory(memory: str, backend: Backend = Backend.EAGER, file: str | None 
     ],
 )
 def test_size_classes_need_the_memory_of_their_weights_once(asked_for: PlanningProblem, want: int) -> None:
+    """A class that does not fit beside the others is padded to a larger one."""
     found = planned(asked_for)
-    assert [name for name, _ in subclusters(found).values()].count("shared-0") == want
+    assert [stage.subcluster for _, _, _, stage in found.stages()].count("shared-0") == want
+    assert sum(module.padded_to is not None for module in found.modules) == 3 - want
 
 
 def test_the_validator_counts_common_weights_once() -> None:
