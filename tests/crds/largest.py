@@ -83,7 +83,9 @@ def most_size_classes() -> Json:
     sizes = [{"size": 1_048_576 - 8 + number, "share": "12.5000%"} for number in range(1, 9)]
     given = {"shape": [1_048_576] * 8, "dtype": "UINT8", "variableDimension": 7, "padding": "255.000000000"}
     several = [{**given, "name": f"{number:a>64}"} for number in range(8)]
-    sized = [{"name": name[-31:], "model": MODEL, "inputs": several, "sizes": sizes} for name in NAMES[:3]]
+    sized = [
+        {"name": name[-31:], "model": MODEL, "inputs": several, "sizeStep": 8, "sizes": sizes} for name in NAMES[:3]
+    ]
     others = [{"name": name, "model": MODEL, "input": INPUT} for name in NAMES[3:11]]
     return changed(SESSION, "spec", {**SESSION["spec"], "modules": [*others, *sized], "edges": []})
 

@@ -56,6 +56,7 @@ REFUSED = [
         "needs sizes, and sizes need such a model",
         id="classes of a function",
     ),
+    refused({**DETECTOR, "sizeStep": 8}, "needs sizes", "a step without classes"),
     refused(sized(16, 8, 32), "sizes must increase", "sizes in disorder"),
     refused(sized(16, 16, 32), "sizes must increase", "a size twice"),
     refused({**SIZED, "sizes": [{"size": 8}, {"size": 16}]}, "end with the size of input.shape", "too small a class"),

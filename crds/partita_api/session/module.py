@@ -391,6 +391,14 @@ class Module(SpecModel):
         "smallest one that it fits into. Each class has batches, a profile and replicas of its own. Several inputs may "
         "vary: they have one size in a sample.",
     )
+    size_step: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_048_576,
+        exclude_if=is_unset,
+        description="The model computes every multiple of this size, too. Where ONNX Runtime computes the whole model, "
+        "a batch then has the size of its largest sample, rounded up to a multiple, instead of that of its class.",
+    )
 
     optional: bool = Field(
         default=False,

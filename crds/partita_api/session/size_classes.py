@@ -75,7 +75,7 @@ def _of_size(module: Module, size: int) -> Module:
         "input": None if module.input is None else _tensor_of_size(module.input, size),
         "inputs": None if module.inputs is None else tuple(_tensor_of_size(tensor, size) for tensor in module.inputs),
     }
-    return module.model_copy(update={"name": class_name(module.name, size), **fixed, "sizes": None})
+    return module.model_copy(update={"name": class_name(module.name, size), **fixed, "sizes": None, "size_step": None})
 
 
 def _tensor_of_size(tensor: Tensor, size: int) -> Tensor:

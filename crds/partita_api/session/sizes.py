@@ -109,6 +109,11 @@ def _shares_add_up(sizes: tuple[Size, ...]) -> bool:
 
 SIZE_RULES: Final = (
     Rule(
+        "sizeStep rounds the sizes of batches between those of sizes, and needs sizes",
+        lambda module: module.size_step is None or module.sizes is not None,
+        "!has(self.sizeStep) || has(self.sizes)",
+    ),
+    Rule(
         "a model whose input has a variableDimension needs sizes, and sizes need such a model",
         lambda module: (module.model is not None and bool(_varying(module))) == (module.sizes is not None),
         f"(has(self.model) && {_VARIES}) == has(self.sizes)",

@@ -27,7 +27,8 @@ class StageExecutor(Protocol):
         inputs: the tensors that cross the stage's first cut (for the first stage: the one input), each of shape
         [batch, *spec.shape] with the element type of its spec; read-only arrays are fine. Returns the
         tensors that cross its last cut, or the model's outputs, in the same form. Raises ValueError for tensors that
-        do not match the stage's input specs, or a batch larger than it was built for.
+        do not match the stage's input specs, or a batch larger than it was built for. If it takes samples of any size
+        up to its specs (`BuiltExecutor.any_size`), outputs of smaller samples are filled up with zeros.
         """
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
@@ -47,14 +48,19 @@ class BuiltExecutor:
     """The inputs of `run`."""
     outputs: tuple[TensorSpec, ...]
     """The outputs of `run`."""
+    any_size: bool = False
+    """Whether `run` takes samples that are smaller than `inputs`, and computes them at their size."""
     partition: str | None = None
     """Digest of the model's cut into blocks; None if no model was loaded."""
     warnings: tuple[str, ...] = ()
     """One sentence for each fallback in use."""
 
 
-def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch: int) -> int:
-    """The batch size of `inputs`. Raises ValueError unless they match `specs` and 1 <= batch <= max_batch."""
+def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch: int, *, any_size: bool = False) -> int:
+    """The batch size of `inputs`. Raises ValueError unless they match `specs` and 1 <= batch <= max_batch.
+
+    With `any_size`, their samples may be smaller than `specs`.
+    """
     if len(inputs) != len(specs):
         raise ValueError(f"the stage takes {len(specs)} tensors, not {len(inputs)}")
     batch = inputs[0].shape[0] if inputs[0].ndim else 0
@@ -62,11 +68,34 @@ def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch:
         raise ValueError(f"a batch of {batch} is outside 1 to {max_batch}")
     for i, (array, spec) in enumerate(zip(inputs, specs, strict=True)):
         want = (batch, *spec.shape)
-        if array.shape != want or array.dtype != NUMPY_DTYPES[spec.dtype]:
+        fits = is_within(array.shape, want) if any_size else array.shape == want
+        if not fits or array.dtype != NUMPY_DTYPES[spec.dtype]:
             raise ValueError(
                 f"tensor {i} is {array.dtype}{list(array.shape)}, not {NUMPY_DTYPES[spec.dtype]}{list(want)}"
             )
     return batch
+
+
+def is_within(shape: Sequence[int], largest: Sequence[int]) -> bool:
+    """Whether a batch has the leading dimension of the largest one, and others that are at most its others.
+
+    >>> is_within((2, 3, 48, 100), (2, 3, 48, 320)), is_within((2, 3, 48, 321), (2, 3, 48, 320))
+    (True, False)
+    """
+    return (
+        len(shape) == len(largest)
+        and shape[:1] == largest[:1]
+        and all(0 < size <= most for size, most in zip(shape[1:], largest[1:], strict=True))
+    )
+
+
+def filled_up(array: Array, shape: Sequence[int]) -> Array:
+    """The array itself if it has this shape; else a copy with zeros at the ends of its dimensions."""
+    if array.shape == tuple(shape):
+        return array
+    larger = np.zeros(shape, array.dtype)
+    larger[tuple(slice(size) for size in array.shape)] = array
+    return larger
 
 
 def zeros(specs: Sequence[TensorSpec], batch: int) -> list[Array]:

@@ -6,9 +6,8 @@ import torch
 
 from partita_api.session.execution import Backend
 from partita_runtime.execution.torch_stage import Compute, StageBlocks
-from partita_runtime.models.onnx.module import OnnxModule, available_providers, joined
+from partita_runtime.models.onnx.module import CUDA, OnnxModule, available_providers, joined
 
-_FOR_CUDA = "CUDAExecutionProvider"
 _FOR_TENSORRT = "TensorrtExecutionProvider"
 _ITS_OWN = (Backend.EAGER, Backend.ONNX_RUNTIME, Backend.TENSORRT)
 """Backends that ONNX Runtime has itself; Eager is the default, and asks for none."""
@@ -33,7 +32,7 @@ def onnx_runtime(requested: Backend, blocks: StageBlocks, device: torch.device, 
 
 def has_cuda() -> bool:
     """Whether ONNX Runtime here computes on GPUs."""
-    return _FOR_CUDA in available_providers()
+    return CUDA in available_providers()
 
 
 def _provider(requested: Backend, warnings: list[str]) -> str:
@@ -42,4 +41,4 @@ def _provider(requested: Backend, warnings: list[str]) -> str:
         if _FOR_TENSORRT in available_providers():
             return _FOR_TENSORRT
         warnings.append("ONNX Runtime has no TensorRT here, so it computes the stage with CUDA")
-    return _FOR_CUDA
+    return CUDA

@@ -48,6 +48,9 @@ class StageBuild(SpecModel):
     device: Device = Device.CPU
     cut_dtype: CutDType = CutDType.FP16
     max_batch: int = Field(default=16, ge=1, le=1024)
+    any_size: bool = Field(
+        default=False, description="Compute batches of smaller samples at their size, if the backend can."
+    )
     threads: int = Field(default=1, ge=1, description="CPU threads for one batch.")
     latency_micros: tuple[int, ...] | None = Field(
         default=None, description="Emulate the speed only: outputs of a batch of b samples wait for the time at b - 1."

@@ -49,9 +49,11 @@ def build_torch_executor(build: StageBuild, weights: SharedWeights | None = None
     model = model.to(device) if weights is None else weights.placed(model, device)
     end = len(model.blocks) if build.end is None else build.end
     entry, exit = stage_boundaries(model, build.first, end, build.takes, build.cut_dtype, device)
-    blocks = StageBlocks([model.block(i) for i in range(build.first, end)])
+    uncut = model.uncut if build.any_size and build.backend is not Backend.TENSORRT else None
+    blocks = StageBlocks([model.block(i) for i in range(build.first, end)] if uncut is None else [uncut])
     backend, compute = pick_backend(build.backend, blocks, entry, device, warnings)
-    executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch)
+    any_size = uncut is not None
+    executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch, any_size=any_size)
     if build.latency_micros is not None:
         executor = ProfiledTimeExecutor(executor, build.latency_micros)
     return BuiltExecutor(
@@ -60,6 +62,7 @@ def build_torch_executor(build: StageBuild, weights: SharedWeights | None = None
         device_used=device.type,
         inputs=entry.specs,
         outputs=exit.specs,
+        any_size=any_size,
         partition=model.digest,
         warnings=(*model.warnings, *warnings),
     )

@@ -8,7 +8,7 @@ import torch
 
 from partita_api.session.execution import CutDType
 from partita_api.session.module import Inputs, TensorSpec, specs_of
-from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, filled_up, is_within, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut
 from partita_runtime.models.onnx.module import OnnxModule
 from partita_runtime.models.partitioned_model import PartitionedModel
@@ -59,7 +59,9 @@ class Boundary:
         The device converts them: in one step with the copy, torch would convert on the CPU and copy twice the bytes.
         """
         return [
-            _on_device(array, self.device).to(getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
+            _on_device(array, self.device)
+            .to(getattr(torch, sample.dtype))
+            .reshape(array.shape if sample.shape else array.shape[0])
             for array, sample in zip(arrays, self._samples, strict=True)
         ]
 
@@ -68,9 +70,15 @@ class Boundary:
         return self.to_device(zeros(self.specs, batch))
 
     def to_host(self, tensors: Sequence[torch.Tensor]) -> list[Array]:
-        """Convert tensors of the model to arrays for the network; waits for the device."""
+        """Convert tensors of the model to arrays for the network; waits for the device.
+
+        What smaller samples lack of the specs' shapes is filled up with zeros.
+        """
         return [
-            _cast(tensor, spec).reshape(tensor.shape[0], *spec.shape).contiguous().cpu().numpy()
+            _filled_up(
+                _cast(tensor, spec).reshape(tensor.shape[0], *(tensor.shape[1:] or (1,))).contiguous().cpu().numpy(),
+                (tensor.shape[0], *spec.shape),
+            )
             for tensor, spec in zip(tensors, self.specs, strict=True)
         ]
 
@@ -98,13 +106,22 @@ class TorchExecutor:
     """Runs a stage's blocks with torch. The last stage answers in full precision."""
 
     def __init__(
-        self, blocks: StageBlocks, compute: Compute, entry: Boundary, exit: Boundary, *, max_batch: int
+        self,
+        blocks: StageBlocks,
+        compute: Compute,
+        entry: Boundary,
+        exit: Boundary,
+        *,
+        max_batch: int,
+        any_size: bool = False,
     ) -> None:
+        """With `any_size`, the blocks compute samples that are smaller than the specs of `entry`."""
         self._blocks = blocks
         self._compute = compute
         self._entry = entry
         self._exit = exit
         self._max_batch = max_batch
+        self._any_size = any_size
 
     @property
     def memory_bytes(self) -> int:
@@ -117,7 +134,7 @@ class TorchExecutor:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The stage's outputs for one batch (see `StageExecutor.run`)."""
-        check_batch(inputs, self._entry.specs, self._max_batch)
+        check_batch(inputs, self._entry.specs, self._max_batch, any_size=self._any_size)
         with torch.inference_mode():
             return self._exit.to_host(self._compute(self._entry.to_device(inputs)))
 
@@ -125,6 +142,16 @@ class TorchExecutor:
         """Run once with zeros at every batch size."""
         for batch in batch_sizes:
             self.run(zeros(self._entry.specs, batch))
+
+
+def _filled_up(array: Array, shape: Sequence[int]) -> Array:
+    """Raises ValueError for an array that is larger."""
+    if array.shape != tuple(shape) and not is_within(array.shape, shape):
+        raise ValueError(
+            f"the model answered {list(array.shape)}, which is not within {list(shape)}, its answer for the size of "
+            "the class; remove sizeStep from the module"
+        )
+    return filled_up(array, shape)
 
 
 def _on_device(array: Array, device: torch.device) -> torch.Tensor:

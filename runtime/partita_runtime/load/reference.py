@@ -69,7 +69,10 @@ class WholeModels:
 
         def run(sub: SubRequest) -> dict[str, int]:
             if sub.module not in self._functions:
-                return sample.model_answered(sub, models[sample.served_by(sub)](sample.model_inputs(sub)))
+                inputs = sample.model_inputs(sub)
+                if (sized := self._interface.sized.get(sub.module)) is not None:
+                    (inputs,) = sized.padded([inputs])
+                return sample.model_answered(sub, models[sample.served_by(sub)](inputs))
             function, kwargs = self._functions[sub.module]
             answer = function(sample.request, sample.function_upstream(sub), **kwargs)
             return sample.function_answered(sub, answer_arrays(answer))

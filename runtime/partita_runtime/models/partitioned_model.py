@@ -47,6 +47,8 @@ class PartitionedModel:
     """For each input, how many rows the table has from which its numbers select, as token ids do; 0 for other numbers.
     Empty for a model that was not captured."""
     warnings: tuple[str, ...] = ()
+    uncut: OnnxModule | None = None
+    """All blocks as one, which takes samples of every size that its file leaves open, for models of ONNX files."""
 
     @property
     def cuts(self) -> tuple[tuple[SampleTensor, ...], ...]:
@@ -87,7 +89,11 @@ class PartitionedModel:
                 ModelErrorReason.NO_SUCH_BLOCKS,
                 f"blocks [{first}, {end}) were requested, but the model has {len(self.blocks)}; plan again",
             )
-        return replace(self, blocks=tuple(block if first <= i < end else None for i, block in enumerate(self.blocks)))
+        return replace(
+            self,
+            blocks=tuple(block if first <= i < end else None for i, block in enumerate(self.blocks)),
+            uncut=self.uncut if end - first == len(self.blocks) else None,
+        )
 
     def to(self, device: torch.device) -> "PartitionedModel":
         """The same model with its blocks on `device`."""
@@ -159,7 +165,7 @@ def partition(model: TorchModel, inputs: Inputs, blocks: int) -> PartitionedMode
         from partita_runtime.models.onnx.graph import layered_onnx  # the package onnx is in an extra
 
         graph = layered_onnx(model, inputs)
-        return _cut(graph, graph.blocks, inputs, blocks)
+        return replace(_cut(graph, graph.blocks, inputs, blocks), uncut=model.taking(names_of(inputs)).eval())
     captures: list[Callable[[Inputs], CapturedGraph]] = []
     obstacles: list[str] = []
     if isinstance(model, ExportedProgram):

@@ -52,6 +52,7 @@ class StageReplica:
             profile=arguments.profile,
             partition=built.partition,
             warnings=built.warnings,
+            any_size=built.any_size,
             can_make_place=True,
         )
         self._directory = Directory()

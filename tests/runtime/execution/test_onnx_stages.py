@@ -110,6 +110,73 @@ def test_onnx_runtime_computes_with_every_backend(backend: Backend, says: list[s
     np.testing.assert_allclose(brightness[:, 0], want["brightness"].numpy(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_a_whole_model_reads_lines_of_any_width_as_they_are(blocks: int) -> None:
+    """Without padding, also if its profile has several blocks, whose shapes are those of the size class."""
+    file = packaged("PP-OCRv6_rec_small")
+    stage = build(file, blocks=blocks, max_batch=2, any_size=True)
+    whole = load_file(file)
+
+    assert stage.any_size
+    for width in (160, 57, 8, 120):
+        lines = np.random.default_rng(width).uniform(-1, 1, (2, 3, 48, width)).astype(np.float32)
+        (want,) = whole(torch.from_numpy(lines))
+        (answer,) = stage.executor.run([lines])
+        positions = want.shape[1]
+        assert answer.shape[1:] == stage.outputs[0].shape, "answers have the shape of the size class"
+        np.testing.assert_allclose(answer[:, :positions], want.numpy(), rtol=0, atol=1e-6)
+        assert not answer[:, positions:].any()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param((1, 3, 48, 161), id="too wide"),
+        pytest.param((1, 3, 48, 0), id="empty"),
+        pytest.param((3, 3, 48, 8), id="too many"),
+    ],
+)
+def test_larger_samples_than_those_of_the_size_class_are_refused(shape: tuple[int, ...]) -> None:
+    stage = build(packaged("PP-OCRv6_rec_small"), blocks=1, max_batch=2, any_size=True)
+    with pytest.raises(ValueError, match=r"is float32|a batch of 3 is outside 1 to 2"):
+        stage.executor.run([np.zeros(shape, np.float32)])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"any_size": False}, id="not asked for"),
+        pytest.param({"end": 3}, id="a part of the model"),
+        pytest.param({"backend": Backend.TENSORRT}, id="a backend of fixed sizes"),
+    ],
+)
+def test_other_stages_take_the_size_of_their_class_only(fields: dict[str, Any]) -> None:
+    stage = build(packaged("PP-OCRv6_rec_small"), **{"any_size": True, **fields})
+    assert not stage.any_size
+    with pytest.raises(ValueError, match=r"tensor 0 is float32\[1, 3, 48, 100\], not"):
+        stage.executor.run([np.zeros((1, 3, 48, 100), np.float32)])
+
+
+def test_a_model_with_a_larger_answer_for_smaller_samples_says_what_to_change(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("Shape", ["x"], ["width"], start=1),
+        onnx.helper.make_node("Add", ["width", "width"], ["twice"]),
+        onnx.helper.make_node("Sub", ["most", "twice"], ["missing"]),
+        onnx.helper.make_node("Concat", ["none", "missing"], ["pads"], axis=0),
+        onnx.helper.make_node("Pad", ["x", "pads"], ["y"]),
+    ]
+    weights = [
+        onnx.numpy_helper.from_array(np.array([16]), "most"),
+        onnx.numpy_helper.from_array(np.array([0, 0, 0]), "none"),
+    ]
+    model = made(nodes, [floats("x", "batch", "width")], [floats("y", "batch", "rest")], weights)
+    onnx.save_model(model, tmp_path / "model.onnx")
+    stage = build(tmp_path / "model.onnx", TensorSpec(shape=(8,)), blocks=1, any_size=True)
+    assert stage.executor.run([np.zeros((1, 8), np.float32)])[0].shape == (1, 8)
+    with pytest.raises(ValueError, match=r"answered \[1, 12\], which is not within \[1, 8\].*remove sizeStep"):
+        stage.executor.run([np.zeros((1, 4), np.float32)])
+
+
 def test_a_module_of_torch_runs_eagerly_with_a_warning() -> None:
     source = ModelSource(entrypoint="tests.runtime.models.sample_models:residuals")
     built = build_executor(StageBuild(model=source, input=SMALL, blocks=2, backend=Backend.ONNX_RUNTIME))

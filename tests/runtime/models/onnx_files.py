@@ -3,7 +3,7 @@
 import importlib.util
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,14 @@ from partita_api.session.module import Inputs, names_of
 from partita_runtime.models.capture import examples
 
 
-def exported(model: torch.nn.Module, inputs: Inputs, opset: int = 17, outputs: Sequence[str] = ()) -> ModelProto:
-    """What torch makes of a module, with any batch size."""
+def exported(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    opset: int = 17,
+    outputs: Sequence[str] = (),
+    varying: Mapping[str, int] | None = None,
+) -> ModelProto:
+    """What torch makes of a module, with any batch size, and any size in one dimension of the inputs in `varying`."""
     names = [*names_of(inputs)] or ["samples"]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -28,10 +34,14 @@ def exported(model: torch.nn.Module, inputs: Inputs, opset: int = 17, outputs: S
             dynamo=False,
             input_names=names,
             output_names=[*outputs],
-            dynamic_axes={name: {0: "batch"} for name in names},
+            dynamic_axes={name: {0: "batch", **_open(name, varying or {})} for name in names},
             opset_version=opset,
         )
         return onnx.load(str(path))
+
+
+def _open(name: str, varying: Mapping[str, int]) -> dict[int, str]:
+    return {varying[name]: "size"} if name in varying else {}
 
 
 def packaged(name: str) -> Path:

@@ -65,6 +65,7 @@ class Model:
     sizes: tuple[int, ...] = ()
     """Its size classes, if its input varies in the last dimension, or some of its inputs vary. In `outputs`, -k is the
     k-th part of the size."""
+    size_step: int | None = None
     padding: str | None = None
     """What samples are filled up with, if not 0."""
 
@@ -79,6 +80,7 @@ class Model:
                 inputs=_of_size(self.inputs, size),
                 outputs=tuple(tuple(size // -n if n < 0 else n for n in shape) for shape in self.outputs),
                 sizes=(),
+                size_step=None,
             )
             for size in self.sizes
         ) or (self,)
@@ -95,6 +97,7 @@ class Model:
                 "inputs": self.inputs,
                 "image": self.image,
                 "sizes": [{"size": size} for size in self.sizes] or None,
+                "sizeStep": self.size_step,
             }
         )
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 CPU: Final = "CPUExecutionProvider"
 """ONNX Runtime's name of the CPU."""
+CUDA: Final = "CUDAExecutionProvider"
+"""ONNX Runtime's name of NVIDIA GPUs."""
 _INLINE_BYTES: Final = 4096
 """Smaller constants stay in the graph, where ONNX Runtime reads shapes from them."""
 
@@ -26,11 +28,18 @@ class OnnxModule(torch.nn.Module):
     """
 
     def __init__(
-        self, model: ModelProto, weights: Mapping[str, torch.Tensor], *, activation_bytes: int = 0, provider: str = CPU
+        self,
+        model: ModelProto,
+        weights: Mapping[str, torch.Tensor],
+        *,
+        activation_bytes: int = 0,
+        provider: str = CPU,
+        input_names: Sequence[str] = (),
     ) -> None:
         """model: a graph whose large weights are in `weights` (see `onnx_module`).
 
-        activation_bytes: the peak of the values of one sample that are alive at a time.
+        activation_bytes: the peak of the values of one sample that are alive at a time. input_names: the order in
+        which it takes its inputs; by default that of the graph.
         """
         super().__init__()
         self.model = model
@@ -39,13 +48,31 @@ class OnnxModule(torch.nn.Module):
         self.provider = provider
         constants = {tensor.name for tensor in model.graph.initializer}
         self.output_names = tuple(value.name for value in model.graph.output)
-        self.input_names = tuple(value.name for value in model.graph.input if value.name not in constants)
+        self.input_names = tuple(
+            input_names or [value.name for value in model.graph.input if value.name not in constants]
+        )
         for i, weight in enumerate(weights.values()):
             self.register_buffer(f"weight_{i}", weight)
 
     def on(self, provider: str) -> OnnxModule:
         """The same graph and weights, computed by another provider of ONNX Runtime."""
-        return OnnxModule(self.model, self.weights, activation_bytes=self.activation_bytes, provider=provider)
+        return OnnxModule(
+            self.model,
+            self.weights,
+            activation_bytes=self.activation_bytes,
+            provider=provider,
+            input_names=self.input_names,
+        )
+
+    def taking(self, names: Sequence[str]) -> OnnxModule:
+        """The same graph and weights, which takes its inputs in this order."""
+        return OnnxModule(
+            self.model,
+            self.weights,
+            activation_bytes=self.activation_bytes,
+            provider=self.provider,
+            input_names=names,
+        )
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The graph's outputs for its inputs. Raises ModelError if ONNX Runtime cannot run the graph."""
@@ -128,6 +155,14 @@ def _share_memory() -> None:
     onnxruntime.create_and_register_allocator(memory, None)
 
 
+def _configured(provider: str, model: ModelProto) -> str | tuple[str, dict[str, str]]:
+    """The provider, with its settings for a graph that takes samples of any size."""
+    sizes = [dim for value in model.graph.input for dim in value.type.tensor_type.shape.dim[1:]]
+    if provider != CUDA or all(size.HasField("dim_value") for size in sizes):
+        return provider
+    return provider, {"cudnn_conv_algo_search": "HEURISTIC"}  # by default it tries all algorithms for every new size
+
+
 def session(model: ModelProto, weights: Mapping[str, torch.Tensor], provider: str, *, optimize: bool = True) -> Any:
     """An `onnxruntime.InferenceSession` with as many threads as torch has. Raises ModelError."""
     import onnxruntime
@@ -143,8 +178,9 @@ def session(model: ModelProto, weights: Mapping[str, torch.Tensor], provider: st
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED  # that of the graph
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(weight.numpy()) for weight in weights.values()]
     options.add_external_initializers(list(weights), values)
+    providers = [_configured(provider, model)]
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     except Exception as error:
         sizes = [dim.dim_value or dim.dim_param for dim in model.graph.input[0].type.tensor_type.shape.dim]
         raise ModelError(

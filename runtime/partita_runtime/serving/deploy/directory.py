@@ -52,6 +52,8 @@ class Announcement(StatusModel):
     """Digest of the partition of the model that it has loaded."""
     warnings: tuple[str, ...] = ()
     """Deviations from the plan, such as running on the CPU."""
+    any_size: bool = False
+    """Whether it takes batches of samples that are smaller than its size class."""
     can_make_place: bool = False
     """Whether it handles `relocation.Relocation`; older replicas would fail."""
     vgpu: str | None = None

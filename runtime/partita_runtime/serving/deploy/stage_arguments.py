@@ -3,9 +3,9 @@
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
+from partita_api.session.size_classes import size_classes
 from partita_runtime.execution.stage_build import Device, StageBuild, batch_latencies, emulated_stage
 from partita_runtime.serving.transport.kind import TransportKind
 from partita_runtime.serving.transport.tls_files import TlsFiles
@@ -59,7 +59,8 @@ def stage_build(
 
     Raises KeyError or ValueError if the profile does not cover the stage.
     """
-    (source,) = [m for m in with_size_classes(session).modules if m.name == module]
+    classes = [(declared, each.module) for declared in session.modules for each in size_classes(declared)]
+    ((declared, source),) = [found for found in classes if found[1].name == module]
     if source.model is None:
         raise ValueError(f"module {module!r} has no model, so it has no stages")
     first, end = stage.blocks.first, stage.blocks.end
@@ -78,6 +79,7 @@ def stage_build(
         device=Device.CUDA if has_gpus(pool) else Device.CPU,
         cut_dtype=session.execution.cut_dtype,
         max_batch=batch_size,
+        any_size=declared.size_step is not None,
         latency_micros=batch_latencies(profile, first, end, divisor=stage.vgpu_divisor, max_batch=batch_size)
         if emulation is not None and emulation.slowdown is not None
         else None,

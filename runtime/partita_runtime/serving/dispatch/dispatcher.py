@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,8 +29,11 @@ OVERDUE_MICROS: Final = 1_000_000
 class SubRequests(Protocol):
     """The sub-requests that batches are made of."""
 
-    def tensors(self, sub_id: int) -> Sequence[Array] | None:
-        """The inputs of a sub-request, without a batch dimension; None if it has ended."""
+    def batch(self, sub_ids: Sequence[int], any_size: bool) -> Mapping[int, Sequence[Array]]:
+        """The inputs of those sub-requests of a batch that have not ended, without a batch dimension, in order.
+
+        They have one size: that of their size class, or with `any_size` one that all fit into.
+        """
 
     def answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
         """The model's outputs for a sub-request, without a batch dimension."""
@@ -336,8 +339,8 @@ class Dispatcher:
             self._wake()
             return
         # If a sub-request was dropped in the same decision, the others of its request have been cancelled.
-        found = {sub_id: self._sub_requests.tensors(sub_id) for sub_id in dispatch.request_ids}
-        samples = {sub_id: tensors for sub_id, tensors in found.items() if tensors is not None}
+        any_size = all(self._joined[replica].any_size for replica in replicas)
+        samples = self._sub_requests.batch(dispatch.request_ids, any_size)
         batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(samples))
         for neighbour in self._neighbours:
             neighbour.occupy(remaining_executions(dispatch, 0, self._executions), due)

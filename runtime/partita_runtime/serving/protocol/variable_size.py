@@ -45,13 +45,15 @@ class SizedInputs:
     """Sizes and names of the size classes, the smallest first."""
     served: tuple[tuple[int, str], ...]
     """Those of them that have replicas; always the largest one."""
+    step: int | None = None
+    """Models compute every multiple of this size, too; None if they need not."""
 
     @classmethod
     def of(cls, module: Module, served: Container[str]) -> Self:
         """The inputs of a module with `sizes`; the modules of a plan that are `served` have replicas."""
         sizes = {class_name(module.name, each.size): each.size for each in module.sizes or ()}
         kept = tuple((sizes[each.name], each.name) for each in served_classes(module, served))
-        return cls(specs_of(module.takes), tuple((size, name) for name, size in sizes.items()), kept)
+        return cls(specs_of(module.takes), tuple((size, name) for name, size in sizes.items()), kept, module.size_step)
 
     def class_of(self, sample: Sequence[Array]) -> str:
         """The name of the smallest class that a sample fits into; `takes` its shapes."""
@@ -63,14 +65,25 @@ class SizedInputs:
         _, name = self._smallest(self.served, sample)
         return name
 
-    def padded(self, sample: Sequence[Array]) -> list[Array]:
-        """The sample at the size of the class that serves it: its arrays, or copies that are filled up at the end."""
-        size, _ = self._smallest(self.served, sample)
-        return [_padded(array, spec, size) for array, spec in zip(sample, self.specs, strict=True)]
+    def padded(self, batch: Sequence[Sequence[Array]], *, any_size: bool = False) -> list[list[Array]]:
+        """The samples of a batch at one size: their arrays, or copies that are filled up at the end.
+
+        It is the size of the class that serves them. With `any_size`, it is the next multiple of the step that all fit
+        into, if it is smaller.
+        """
+        largest = max(map(self._size, batch), default=0)
+        size, _ = self.served[bisect_left(self.served, (largest, ""))]
+        if any_size and self.step is not None:
+            size = min(size, -(-largest // self.step) * self.step)
+        return [
+            [_padded(array, spec, size) for array, spec in zip(sample, self.specs, strict=True)] for sample in batch
+        ]
 
     def _smallest(self, classes: Sequence[tuple[int, str]], sample: Sequence[Array]) -> tuple[int, str]:
-        size = max(varying_sizes(self.specs, [array.shape for array in sample]))
-        return classes[bisect_left(classes, (size, ""))]
+        return classes[bisect_left(classes, (self._size(sample), ""))]
+
+    def _size(self, sample: Sequence[Array]) -> int:
+        return max(varying_sizes(self.specs, [array.shape for array in sample]))
 
 
 def varying_sizes(specs: Sequence[TensorSpec], shapes: Sequence[Sequence[int]]) -> set[int]:

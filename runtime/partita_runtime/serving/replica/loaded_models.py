@@ -148,6 +148,7 @@ class LoadedModels:
             profile=arguments.profile,
             partition=loaded.built.partition,
             warnings=loaded.built.warnings,
+            any_size=loaded.built.any_size,
             vgpu=self._vgpu_id,
         )
         return _OpenStage(arguments, loaded, worker, announcement)

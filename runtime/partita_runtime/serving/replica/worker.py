@@ -111,7 +111,7 @@ class StageWorker:
             case Hello() if stream not in self._peers:
                 return
             case RunBatch() if stream in self._peers:
-                check_tensors(message.tensors, self._built.inputs, self._max_batch)
+                check_tensors(message.tensors, self._built.inputs, self._max_batch, any_size=self._built.any_size)
             case Ping() if stream in self._peers:
                 return
             case _:

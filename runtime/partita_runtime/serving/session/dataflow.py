@@ -49,19 +49,15 @@ class SampleTensors:
         module.
         """
         sized = self._interface.sized.get(sub.module)
-        return sub.module if sized is None else sized.served_by(self._sample(sub))
+        return sub.module if sized is None else sized.served_by(self.model_inputs(sub))
 
     def size_class(self, sub: SubRequest) -> str | None:
         """The size class of a model's sub-request, with replicas or without; None for a module of fixed size."""
         sized = self._interface.sized.get(sub.module)
-        return None if sized is None else sized.class_of(self._sample(sub))
+        return None if sized is None else sized.class_of(self.model_inputs(sub))
 
     def model_inputs(self, sub: SubRequest) -> Sequence[Array]:
-        """The inputs of a model's sub-request, in the order of its module, at the size of the class that serves it."""
-        sized = self._interface.sized.get(sub.module)
-        return self._sample(sub) if sized is None else sized.padded(self._sample(sub))
-
-    def _sample(self, sub: SubRequest) -> list[Array]:
+        """The inputs of a model's sub-request, in the order of its module, and of the size that they have."""
         module = self._interface.modules[sub.module]
         if not sub.parents:
             return [self.request[name] for name in self._interface.input_names(module)]

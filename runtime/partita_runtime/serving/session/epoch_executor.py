@@ -20,6 +20,7 @@ from partita_runtime.serving.dispatch.dispatcher import OVERDUE_MICROS, Dispatch
 from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
+from partita_runtime.serving.protocol.variable_size import SizedInputs
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.endpoints import Endpoint
 from partita_runtime.serving.session.function_processes import FunctionError, FunctionRefusalError
@@ -186,12 +187,18 @@ class EpochExecutor:
 
     # Called by the dispatcher (dispatcher.SubRequests).
 
-    def tensors(self, sub_id: int) -> Sequence[Array] | None:
-        """The inputs of a sub-request; None if it has ended."""
-        if sub_id not in self._subs:
-            return None
-        sample_id, sub = self._subs[sub_id]
-        return self._calls[sample_id].samples[sample_id].model_inputs(sub)
+    def batch(self, sub_ids: Sequence[int], any_size: bool) -> dict[int, Sequence[Array]]:
+        """The inputs of those sub-requests of a batch that have not ended, at one size."""
+        inputs: dict[int, Sequence[Array]] = {}
+        sized: SizedInputs | None = None
+        for sub_id in sub_ids:
+            if sub_id in self._subs:
+                sample_id, sub = self._subs[sub_id]
+                inputs[sub_id] = self._calls[sample_id].samples[sample_id].model_inputs(sub)
+                sized = self.interface.sized.get(sub.module)
+        if sized is None:
+            return inputs
+        return dict(zip(inputs, sized.padded([*inputs.values()], any_size=any_size), strict=True))
 
     def answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
         """A model has answered."""

@@ -6,6 +6,7 @@ lengths, shapes and element types, before memory is allocated for a tensor. Tens
 """
 
 import math
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from partita_api.session.module import DType, TensorSpec
-from partita_runtime.execution.executor import NUMPY_DTYPES
+from partita_runtime.execution.executor import NUMPY_DTYPES, is_within
 
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 1 << 30
@@ -213,11 +214,16 @@ def encode(message: WireModel, arrays: Sequence[Array] = (), max_header_bytes: i
     return chunks
 
 
-def check_tensors(tensors: Sequence[TensorHeader], specs: Sequence[TensorSpec], most: int) -> None:
-    """Raise WireError unless `tensors` are one batch of 1 to `most` samples of `specs`."""
+def check_tensors(
+    tensors: Sequence[TensorHeader], specs: Sequence[TensorSpec], most: int, *, any_size: bool = False
+) -> None:
+    """Raise WireError unless `tensors` are one batch of 1 to `most` samples of `specs`, or with `any_size` smaller."""
     batch = tensors[0].shape[0] if tensors and tensors[0].shape else 0
-    want = tuple((spec.dtype, (batch, *spec.shape)) for spec in specs)
-    if not 1 <= batch <= most or tuple((t.dtype, t.shape) for t in tensors) != want:
+    fits = len(tensors) == len(specs) and all(
+        tensor.dtype == spec.dtype and (is_within if any_size else operator.eq)(tensor.shape, (batch, *spec.shape))
+        for tensor, spec in zip(tensors, specs, strict=True)
+    )
+    if not 1 <= batch <= most or not fits:
         given = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors) or "nothing"
         expected = ", ".join(f"{spec.dtype}{['b', *spec.shape]}" for spec in specs)
         raise WireError(f"got {given}, not {expected} with b from 1 to {most}")

@@ -118,7 +118,7 @@ def test_a_text_with_its_mask_has_the_same_answer_in_every_size_class(directory:
         want = original(tokens[None]).logits
     for each in size_classes(module):
         sized = SizedInputs.of(module, {each.name})
-        padded = [torch.from_numpy(array)[None] for array in sized.padded([tokens.numpy(), np.ones(5, np.int64)])]
+        padded = [torch.from_numpy(array)[None] for array in sized.padded([[tokens.numpy(), np.ones(5, np.int64)]])[0]]
         assert each.module.takes is not None
         with torch.no_grad():
             (found,) = partition(load_model(source), each.module.takes, 3).run(0, 3, padded)

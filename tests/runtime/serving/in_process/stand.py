@@ -97,7 +97,8 @@ class Stand:
         """Start and announce one replica. Returns its id. `way` gives the address for others."""
         built = wrap(build_executor(arguments.build))
         worker = StageWorker(built, arguments.build.max_batch, transport=self.transport)
-        replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
+        address = way(await worker.start("127.0.0.1"))
+        replica = self.announce(arguments, address, built.warnings, any_size=built.any_size)
         self.workers[replica] = worker
         return replica
 
@@ -118,7 +119,14 @@ class Stand:
         for announcement in self.vgpus[vgpu].announcements:
             self.directory.announce(announcement)
 
-    def announce(self, arguments: StageArguments, address: PeerAddress, warnings: tuple[str, ...] = ()) -> str:
+    def announce(
+        self,
+        arguments: StageArguments,
+        address: PeerAddress,
+        warnings: tuple[str, ...] = (),
+        *,
+        any_size: bool = False,
+    ) -> str:
         """Announce a replica that already listens. Returns its id."""
         replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
@@ -132,6 +140,7 @@ class Stand:
             address=address,
             profile=arguments.profile,
             warnings=warnings,
+            any_size=any_size,
         )
         self.directory.announce(announcement)
         return replica

@@ -2,16 +2,21 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from tests.runtime.models.onnx_files import exported
 from tests.runtime.serving.in_process.stand import MONITORING, Stand, stand
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.models import columns
 from tests.runtime.serving.plans import Application, application
 
+from partita_api.session.module import TensorSpec
+from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.serving.protocol.inference_client import decode_answer
 
 SIZES = (8, 16, 32)
@@ -20,13 +25,22 @@ COLUMNS = {"input": (2, 32), "outputs": ((1, -1),), "entrypoint": "tests.runtime
 
 def reading(name: str = "reading", **fields: Any) -> Application:
     """A model alone, of columns of any number up to 32."""
-    return application(name).model("read", sizes=SIZES, **COLUMNS, **fields)
+    return application(name).model("read", sizes=SIZES, **{**COLUMNS, **fields})
 
 
 def page(most: int = 8) -> Application:
     """find -> lines -> read: the lines have the widths that the request says."""
     found = application("page").model("find", input=(8,), outputs=((2,),)).function("lines", "lines")
     return replace(found, models=(*found.models, *reading().models)).edge("find", "lines").edge("lines", "read", most)
+
+
+def unpadded(width: int, line: np.ndarray) -> np.ndarray:
+    """What the whole model answers for a line at this width, filled up to the size of its class."""
+    size = next(size for size in SIZES if size >= line.shape[-1])
+    padded = np.pad(line, ((0, 0), (0, width - line.shape[-1])))
+    with torch.no_grad():
+        answer: np.ndarray = columns()(torch.from_numpy(padded)[None])[0].numpy()
+    return np.pad(answer, ((0, 0), (0, size - width)))
 
 
 def answer_of(line: np.ndarray, padding: float = 0) -> np.ndarray:
@@ -122,6 +136,56 @@ async def test_samples_of_a_class_without_replicas_are_padded_to_a_larger_one() 
     assert {stage["module"] for stage in signals["stages"]} == {"read-s16", "read-s32"}
     labels = 'module="read-s8",session="default/reading"'
     assert f"partita_size_class_samples_total{{{labels}}} 4.0" in metrics, "its samples are counted as its own"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An ONNX file of columns, of any width."""
+    path = tmp_path_factory.mktemp("models") / "columns.onnx"
+    onnx.save_model(exported(columns(), TensorSpec(shape=(2, 32)), varying={"samples": 2}), str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("subcluster", [None, "shared-0"])
+@pytest.mark.parametrize("step", [1, 4])
+async def test_whole_models_of_onnx_files_answer_for_samples_at_their_size(
+    step: int, subcluster: str | None, file: str
+) -> None:
+    app = replace(reading(entrypoint=None, file=file, size_step=step), subcluster=subcluster)
+    noise = np.random.default_rng(1)
+    async with stand(app) as running:
+        for width in (1, 7, 8, 9, 32):
+            samples = noise.standard_normal((2, 2, width), np.float32)
+            answer = (await infer(running, samples))["read"]
+            want = [unpadded(-(-width // step) * step, sample) for sample in samples]
+            np.testing.assert_allclose(answer, want, atol=1e-5)
+
+
+async def test_samples_of_a_batch_have_the_size_of_the_largest(file: str) -> None:
+    """Lines of a page arrive together; those of a class are one batch."""
+    computed: list[tuple[int, ...]] = []
+
+    def watched(built: BuiltExecutor) -> BuiltExecutor:
+        def run(inputs: Sequence[Array]) -> list[Array]:
+            computed.append(inputs[0].shape)
+            return built.executor.run(inputs)
+
+        return replace(built, executor=SimpleNamespace(run=run))  # type: ignore[arg-type]
+
+    app = page()
+    app = replace(app, models=(*app.models[:-1], *reading(entrypoint=None, file=file, size_step=3).models))
+    async with stand(app, wrap=watched) as running:
+        rows = (await infer(running, widths(11, 9, 14)))["read"]
+    assert (3, 2, 15) in computed
+    np.testing.assert_allclose(rows, [unpadded(15, line(k, width)) for k, width in enumerate((11, 9, 14))], atol=1e-5)
+
+
+@pytest.mark.parametrize("fields", [pytest.param({"stages": 2}, id="two stages"), pytest.param({}, id="torch")])
+async def test_other_models_answer_for_samples_at_the_size_of_their_class(fields: dict[str, Any], file: str) -> None:
+    source = {"entrypoint": None, "file": file} if fields else {}
+    async with stand(replace(reading(size_step=1, **source), **fields)) as running:
+        sample = np.ones((1, 2, 11), np.float32)
+        np.testing.assert_allclose((await infer(running, sample))["read"][0], answer_of(sample[0]), atol=1e-2)
 
 
 async def test_a_join_gets_the_answers_of_all_classes_in_the_order_of_the_samples() -> None:

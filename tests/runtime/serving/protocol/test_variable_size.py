@@ -1,6 +1,7 @@
 """Samples of variable size: which an input takes, in which size class they are, and how they are padded."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,7 +62,7 @@ def test_a_sample_is_of_the_smallest_class_that_it_fits_into(width: int, want: s
     inputs = sized(4, 8, 16)
     sample = np.ones((2, width), np.float32)
     assert inputs.class_of([sample]) == want
-    assert inputs.padded([sample])[0].shape == (2, int(want.removeprefix("read-s")))
+    assert inputs.padded([[sample]])[0][0].shape == (2, int(want.removeprefix("read-s")))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_sample_of_a_class_without_replicas_is_padded_to_the_next_larger_one(w
     inputs = sized(4, 8, 16, 32, without=(4, 8))
     sample = np.ones((2, width), np.float32)
     assert inputs.served_by([sample]) == f"read-s{want}"
-    assert inputs.padded([sample])[0].shape == (2, want)
+    assert inputs.padded([[sample]])[0][0].shape == (2, want)
     assert inputs.class_of([np.ones((2, 3), np.float32)]) == "read-s4"
 
 
@@ -94,7 +95,7 @@ def test_a_sample_of_a_class_without_replicas_is_padded_to_the_next_larger_one(w
 def test_samples_are_filled_up_at_the_end(dtype: str, padding: str | None, want: float) -> None:
     inputs = sized(4, 8, dtype=dtype, padding=padding)
     sample = np.arange(1, 11).reshape(2, 5).astype(NUMPY_DTYPES[inputs.specs[0].dtype])
-    (padded,) = inputs.padded([sample])
+    ((padded,),) = inputs.padded([[sample]])
     assert padded.dtype == sample.dtype
     np.testing.assert_array_equal(padded[:, :5], sample)
     np.testing.assert_array_equal(padded[:, 5:], np.full((2, 3), want))
@@ -102,7 +103,32 @@ def test_samples_are_filled_up_at_the_end(dtype: str, padding: str | None, want:
 
 def test_a_sample_of_the_size_of_its_class_is_not_copied() -> None:
     sample = np.ones((2, 8), np.float32)
-    assert sized(4, 8).padded([sample])[0] is sample
+    assert sized(4, 8).padded([[sample]])[0][0] is sample
+
+
+@pytest.mark.parametrize(
+    ("widths", "want"),
+    [
+        pytest.param([3], 4, id="the next multiple"),
+        pytest.param([4], 4, id="a multiple"),
+        pytest.param([1, 7, 6], 8, id="of the largest sample"),
+        pytest.param([13], 15, id="at most the size of the class"),
+        pytest.param([16], 16, id="of a class without replicas"),
+        pytest.param([], None, id="of no sample"),
+    ],
+)
+def test_batches_of_any_size_have_the_size_of_their_largest_sample(widths: list[int], want: int | None) -> None:
+    inputs = replace(sized(10, 15, 16, 40, without=(16,)), step=4)
+    batch = [[np.full((2, width), width, np.float32)] for width in widths]
+    padded = inputs.padded(batch, any_size=True)
+    assert [array.shape[1] for (array,) in padded] == [want] * len(widths)
+    for (array,), width in zip(padded, widths, strict=True):
+        np.testing.assert_array_equal(array[0], [width] * width + [0] * (array.shape[1] - width))
+
+
+def test_without_a_step_batches_have_the_size_of_their_class() -> None:
+    ((padded,),) = sized(10, 20).padded([[np.ones((2, 3), np.float32)]], any_size=True)
+    assert padded.shape == (2, 10)
 
 
 def test_inputs_that_vary_are_padded_together_each_with_its_own_value() -> None:
@@ -114,7 +140,7 @@ def test_inputs_that_vary_are_padded_together_each_with_its_own_value() -> None:
     inputs = SizedInputs.of(Module(name="read", model=model, inputs=(ids, language, mask), sizes=sizes), {"read-s4"})
     sample = [np.full(3, 7), np.array([5, 6], np.int16), np.ones((1, 3), np.bool_)]
     assert inputs.served_by(sample) == "read-s4"
-    ids_then, language_then, mask_then = inputs.padded(sample)
+    ((ids_then, language_then, mask_then),) = inputs.padded([sample])
     np.testing.assert_array_equal(ids_then, [7, 7, 7, 1])
     np.testing.assert_array_equal(mask_then, [[True, True, True, False]])
     assert language_then is sample[1]

@@ -206,6 +206,13 @@ def headers(batch: int, *, first: tuple[int, ...] = (2, 3), dtype: DType = DType
     return (TensorHeader(dtype=DType.FP32, shape=(batch, *first)), TensorHeader(dtype=dtype, shape=(batch, 4)))
 
 
+def test_batches_of_a_stage_of_any_size_may_be_smaller() -> None:
+    check_tensors(headers(2, first=(1, 2)), SPECS, 8, any_size=True)
+    for wrong in (headers(2, first=(2, 4)), headers(2, first=(2,)), headers(2, first=(0, 3)), headers(9)):
+        with pytest.raises(WireError, match="with b from 1 to 8"):
+            check_tensors(wrong, SPECS, 8, any_size=True)
+
+
 @pytest.mark.parametrize(
     ("given", "fits"),
     [
