@@ -184,8 +184,7 @@ def unpacked(archive: Array) -> list[Array]:
 
 def _pixels(picture: Array) -> Array:
     """What the detector takes for a picture, without a batch dimension."""
-    settings = SETTINGS.Det
-    pixels = DetPreProcess(settings.limit_side_len, settings.limit_type, settings.mean, settings.std)(picture)
+    pixels = _preprocessing()(picture)
     if pixels is None:
         raise PictureError("the picture is too small; send a larger one")
     found: Array = pixels[0]
@@ -230,6 +229,20 @@ class _Reading(TextRecognizer):
         self.rec_image_shape = SETTINGS.Rec.rec_img_shape
 
 
+class _Preprocessing(DetPreProcess):
+    """The package's, with a table of its numbers for the 256 values that a channel of a pixel has."""
+
+    def __init__(self) -> None:
+        settings = SETTINGS.Det
+        super().__init__(settings.limit_side_len, settings.limit_type, settings.mean, settings.std)
+        values = np.arange(256, dtype=np.uint8).reshape(1, 256, 1).repeat(3, axis=2)
+        self._numbers = super().normalize(values).astype(np.float32)
+
+    def normalize(self, img: Array) -> Array:
+        found: Array = cv2.LUT(img, self._numbers)
+        return found
+
+
 _TURNING: Final = _Turning()
 _READING: Final = _Reading()
 
@@ -244,6 +257,11 @@ def _finding() -> DBPostProcess:
         score_mode=settings.score_mode,
         use_dilation=settings.use_dilation,
     )
+
+
+@cache
+def _preprocessing() -> _Preprocessing:
+    return _Preprocessing()
 
 
 @cache

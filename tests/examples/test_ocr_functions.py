@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from ocr.comparison import Comparison
-from ocr.functions import PictureError, decoded, packed, padded_ratios, prepare, text, turn, unpacked
+from ocr.functions import SETTINGS, PictureError, decoded, packed, padded_ratios, prepare, text, turn, unpacked
 from ocr.pictures import LAYOUTS, rendered
 from PIL import Image
+from rapidocr.ch_ppocr_det.utils import DetPreProcess
 from rapidocr.utils.load_image import LoadImage
 from tests.examples.conftest import EXAMPLES
 
@@ -108,6 +109,16 @@ def test_detectors_take_pictures_by_size(width: int, height: int, detector: str,
     assert given.keys() == {detector, "crops", "text"}
     assert given[detector].shape == (1, 3, *shape)
     assert given[detector].dtype == np.float32
+
+
+def test_detectors_take_the_numbers_of_the_package() -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (736, 768, 3), np.uint8)
+
+    given = prepared(encoded(Image.fromarray(picture[:, :, ::-1])))
+
+    settings = SETTINGS.Det
+    package = DetPreProcess(settings.limit_side_len, settings.limit_type, settings.mean, settings.std)
+    np.testing.assert_array_equal(given["detector-wide"], package(picture))
 
 
 def test_lines_wider_than_the_recognizer_takes_are_squeezed() -> None:
