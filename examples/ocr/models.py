@@ -5,13 +5,20 @@ Inputs are padded with `padding.PADDING` on the right and at the bottom. This ch
 
 import importlib.util
 from pathlib import Path
+from typing import Final
 
 import onnx
 from onnx import ModelProto, TensorProto, helper
 from torch import nn
 
-from ocr.padding import indifferent_to_padding
+from ocr.padding import chosen_by_padding, indifferent_to_padding
 from partita_runtime.models.onnx.module import onnx_module
+
+FILES: Final = {
+    "detector": "PP-OCRv6_det_small",
+    "classifier": "ch_ppocr_mobile_v2.0_cls_mobile",
+    "recognizer": "PP-OCRv6_rec_small",
+}
 
 
 def detector() -> nn.Module:
@@ -19,30 +26,46 @@ def detector() -> nn.Module:
 
     Height and width are multiples of 32.
     """
-    model, _ = indifferent_to_padding(packaged("PP-OCRv6_det_small"))
-    return onnx_module(model)
+    padded, _ = indifferent_to_padding(original("detector"))
+    return onnx_module(chosen_by_padding(original("detector"), padded))
 
 
 def classifier() -> nn.Module:
     """Whether a line is upside down: `[batch, 3, 48, 192]` to probabilities `[batch, 2]` of 0 and of 180 degrees."""
-    return onnx_module(packaged("ch_ppocr_mobile_v2.0_cls_mobile"))
+    return onnx_module(original("classifier"))
 
 
 def recognizer() -> nn.Module:
     """The characters of a line: `[batch, 3, 48, width]` to two tensors `[batch, positions]`.
 
-    They are the most probable character at each position, as its number, and its probability. The file's own answer
-    has the probabilities of all 18,710 characters, thousands of times as many bytes. Padding has the number 0, like
-    the blank.
+    They are the most probable character at each position, as its number, and its probability. Padding has the number
+    0, like the blank.
     """
-    model, mask = indifferent_to_padding(packaged("PP-OCRv6_rec_small"))
+    padded, mask = indifferent_to_padding(original("recognizer"))
+    padded.graph.node.extend(
+        [
+            helper.make_node("Squeeze", [mask], ["is_position"], axes=[1, 2]),
+            helper.make_node("Cast", ["is_position"], ["is_position/number"], to=TensorProto.INT64),
+            helper.make_node("Mul", ["characters", "is_position/number"], ["characters/pixels"]),
+        ]
+    )
+    padded.graph.output[0].name = "characters/pixels"
+    return onnx_module(chosen_by_padding(original("recognizer"), padded))
+
+
+def original(name: str) -> ModelProto:
+    """The package's detector, classifier or recognizer.
+
+    The recognizer answers with the most probable character at each position, as its number, and its probability. The
+    file's own answer has the probabilities of all 18,710 characters, thousands of times as many bytes.
+    """
+    model = packaged(FILES[name])
+    if name != "recognizer":
+        return model
     (probabilities,) = (output.name for output in model.graph.output)
     model.graph.node.extend(
         [
-            helper.make_node("ArgMax", [probabilities], ["likeliest"], axis=2, keepdims=0),
-            helper.make_node("Squeeze", [mask], ["is_position"], axes=[1, 2]),
-            helper.make_node("Cast", ["is_position"], ["is_position/number"], to=TensorProto.INT64),
-            helper.make_node("Mul", ["likeliest", "is_position/number"], ["characters"]),
+            helper.make_node("ArgMax", [probabilities], ["characters"], axis=2, keepdims=0),
             helper.make_node("ReduceMax", [probabilities], ["scores"], axes=[2], keepdims=0),
         ]
     )
@@ -53,12 +76,12 @@ def recognizer() -> nn.Module:
             helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", "positions"]),
         ]
     )
-    return onnx_module(model)
+    return model
 
 
 def characters() -> list[str]:
     """The characters that the recognizer knows by their numbers, from 1 on."""
-    entries = packaged("PP-OCRv6_rec_small").metadata_props
+    entries = packaged(FILES["recognizer"]).metadata_props
     (found,) = (entry.value for entry in entries if entry.key == "character")
     return found.splitlines()
 
