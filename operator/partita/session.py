@@ -130,6 +130,8 @@ class Session:
         entrypoint: str,
         kwargs: Mapping[str, Any] | None = None,
         max_millis: int | None = None,
+        image: str | None = None,
+        resources: Mapping[str, str] | None = None,
         after: Upstream = (),
         fan_out: Mapping[str, Any] | None = None,
         join: JoinName | None = None,
@@ -139,7 +141,7 @@ class Session:
 
         After several modules it runs once for each request, with all of their answers, unless `join` is Any or First.
         """
-        source = _set(entrypoint=entrypoint, kwargs=kwargs, maxMillis=max_millis)
+        source = _set(entrypoint=entrypoint, kwargs=kwargs, maxMillis=max_millis, image=image, resources=resources)
         return self._add(name, after, fan_out, function=source, join=join, **module)
 
     def add_endpoint(

@@ -73,6 +73,7 @@ def values(kuberay: Mapping[str, Any]) -> Json:
             "head": {"resources": {"cpu": "1", "memory": "3Gi"}},
             "frontends": {"resources": {"cpu": "400m", "memory": "1500Mi"}},
             "workers": {"resources": {"cpu": "400m", "memory": "1500Mi"}},
+            "functionResources": {"cpu": "100m", "memory": "256Mi"},
             "idleSeconds": 5,
             "drainSeconds": 20,
             **kuberay,

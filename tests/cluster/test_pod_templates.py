@@ -126,6 +126,14 @@ async def test_compiled_models_survive_their_pods(users: Kubectl, admin: Kubectl
     admin("delete", "gpool", L4, "--timeout=120s")
 
 
+OF_CONFIG_MAP: Json = {
+    "env": [{"name": "PYTHONPATH", "value": "/models"}],
+    "volumes": [{"name": "models", "configMap": {"name": "models"}}],
+    "volumeMounts": [{"name": "models", "mountPath": "/models/tests/e2e"}],
+}
+"""The part of a pod template with the models of the tests."""
+
+
 def with_template(name: str, **template: Any) -> Json:
     made = session(name, 5)
     made["spec"]["podTemplate"] = template
@@ -137,13 +145,7 @@ def own(users: Kubectl) -> str:
     """A session whose pods have an image of their own, and its models from a ConfigMap."""
     files = {name: (MODELS / name).read_text() for name in ("workload.py", "functions.py")}
     users.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "models"}, "data": files})
-    template = {
-        "image": BASE_IMAGE,
-        "env": [{"name": "PYTHONPATH", "value": "/models"}],
-        "volumes": [{"name": "models", "configMap": {"name": "models"}}],
-        "volumeMounts": [{"name": "models", "mountPath": "/models/tests/e2e"}],
-    }
-    users.apply(with_template("own", **template))
+    users.apply(with_template("own", image=BASE_IMAGE, **OF_CONFIG_MAP))
     return "own"
 
 
@@ -155,6 +157,40 @@ async def test_a_session_has_an_image_of_its_own(users: Kubectl, own: str) -> No
     assert images == {BASE_IMAGE}
     others = users.list("pods", "-l", f"{WORKERS},!partita.dev/pod-template")
     assert {container["image"] for pod in others for container in pod["spec"]["containers"]} <= {IMAGE}
+
+
+def with_function(name: str, image: str) -> Json:
+    """A session with a function in this image, which has its module from the ConfigMap of `own`."""
+    made = with_template(name, **OF_CONFIG_MAP)
+    function = {"entrypoint": "tests.e2e.functions:crop", "image": image}
+    made["spec"]["modules"].append({"name": "crop", "function": function})
+    made["spec"]["edges"] = [{"from": "detector", "to": "crop"}]
+    return made
+
+
+def function_containers(users: Kubectl) -> list[Json]:
+    """The states of the containers that run functions of other images, by pod."""
+    pods = users.list("pods", "-l", f"{WORKERS},app.kubernetes.io/component=frontend,partita.dev/pod-template")
+    statuses = [status for pod in pods for status in pod["status"].get("initContainerStatuses", ())]
+    return [status["state"] for status in statuses if status["name"].startswith("functions-")]
+
+
+@pytest.mark.usefixtures("own")
+async def test_a_function_has_an_image_of_its_own(users: Kubectl) -> None:
+    users.apply(with_function("cropped", BASE_IMAGE))
+    await eventually(lambda: users.get("isess", "cropped"), is_ready, PATIENCE_SECONDS)
+    (state,) = function_containers(users)
+    assert "running" in state
+
+    users.apply(with_function("cropped", "partita.dev/absent:1"))
+    found = await eventually(
+        lambda: condition(users.get("isess", "cropped"), "RolledOut"),
+        lambda said: "partita.dev/absent:1" in said.get("message", ""),
+    )
+
+    print(found["message"])
+    assert [state for state in function_containers(users) if "running" in state], "the earlier frontend stays"
+    users("delete", "isess", "cropped", "--timeout=300s")
 
 
 SECRET_OF_VARIABLE = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "token"}}}

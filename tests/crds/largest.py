@@ -19,9 +19,15 @@ MODEL: Final = {
 INPUT: Final = {"shape": [3, 1_048_576, 1_048_576], "dtype": "FP32"}
 IMAGE: Final = {"layout": "CHW", "mean": [QUANTITY] * 3, "std": [QUANTITY] * 3}
 INPUTS: Final = [{**INPUT, "name": f"{number:a>64}"} for number in range(8)]
+FUNCTION: Final = {
+    "entrypoint": MODEL["entrypoint"],
+    "kwargs": MODEL["kwargs"],
+    "image": "i" * 512,
+    "resources": dict.fromkeys(("cpu", "memory", "ephemeral-storage"), QUANTITY),
+}
 TAKERS: Final = (
     {"model": MODEL, "input": INPUT, "image": IMAGE},
-    {"function": {"entrypoint": MODEL["entrypoint"], "kwargs": MODEL["kwargs"]}, "inputs": INPUTS},
+    {"function": FUNCTION, "inputs": INPUTS},
 )
 FAN_OUT: Final = {"mean": QUANTITY, "max": 256}
 CONDITION: Final = {"when": f"{'outputs.label[0] == 2':512}", "share": "12.3456%"}

@@ -82,6 +82,9 @@ REFUSED = [
     pytest.param(SESSION, "spec.modules.0", BOTH, "exactly one of model, function", id="model and function"),
     pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "exactly one of model, function", id="neither"),
     pytest.param(
+        SESSION, "spec.modules.1.function.resources", {"cpu": "2"}, "and need image", id="resources without an image"
+    ),
+    pytest.param(
         SESSION, "spec.modules.0.endpoint", ENDPOINT, "exactly one of model, function", id="model and endpoint"
     ),
     pytest.param(
@@ -516,6 +519,12 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.bandwidth", "0.001G", id="bandwidth"),
         pytest.param(POOL, "spec.podTemplate", pod_templates.EVERYTHING, id="a pod template with every field"),
         pytest.param(SESSION, "spec.podTemplate", pod_templates.EVERYTHING, id="a session with a pod template"),
+        pytest.param(
+            SESSION,
+            "spec.modules.1.function",
+            {**CROP["function"], "image": "registry.example/crop@sha256:0", "resources": {"cpu": "2", "memory": "1Gi"}},
+            id="a function with an image",
+        ),
         pytest.param(POOL, "spec.podTemplate", {}, id="an empty pod template"),
         pytest.param(SESSION, "spec.modules.1.input", {"shape": [1024], "dtype": "BYTES"}, id="texts for a function"),
         pytest.param(SESSION, "spec.modules.0.input", {"shape": [3], "dtype": "BOOL"}, id="truth values for a model"),

@@ -29,7 +29,7 @@ OWN_LABELS: Final = ("controller-uid", "job-name")
 OWN_LABEL_PREFIXES: Final = ("app.kubernetes.io/", "batch.kubernetes.io/", "partita.dev/", "ray.io/")
 """Labels and annotations that no template may set."""
 
-OWN_VOLUMES: Final = ("ray-logs", "request-log", "scratch", "shared-mem", "transport-tls")
+OWN_VOLUMES: Final = ("function-server", "ray-logs", "request-log", "scratch", "shared-mem", "transport-tls")
 """Names of volumes of Partita and KubeRay."""
 
 OWN_PATHS: Final = ("/dev", "/etc/partita", "/proc", "/sys", "/tmp")

@@ -20,6 +20,7 @@ from partita_api.pod.variables import (
 from partita_api.pod.volumes import MAX_VOLUMES, Volume, VolumeMount
 
 IMAGE_PATTERN: Final = r"^[a-zA-Z0-9][a-zA-Z0-9._:/@+-]*$"
+ImageName = Annotated[str, Field(max_length=512, pattern=IMAGE_PATTERN)]
 
 _OWN_KEYS: Final = ", ".join((*(f"{prefix}*" for prefix in OWN_LABEL_PREFIXES), *OWN_LABELS))
 
@@ -148,10 +149,8 @@ class PodTemplate(SpecModel):
     )
 
     metadata: PodMetadata = Field(default=PodMetadata(), description="Labels and annotations.")
-    image: str | None = Field(
+    image: ImageName | None = Field(
         default=None,
-        max_length=512,
-        pattern=IMAGE_PATTERN,
         description="Image of the pods, with the versions of Partita and Ray of the chart's images. Default: "
         "kuberay.image and profiling.image of the chart.",
     )

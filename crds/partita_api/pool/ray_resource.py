@@ -9,13 +9,14 @@ from partita_api.digests import digest
 from partita_api.pod.template import PodTemplate
 
 SEPARATOR: Final = "@"
-_DIGITS: Final = 8
+DIGITS: Final = 8
+"""Length of what identifies a template."""
 
 
 def template_digest(template: PodTemplate | None) -> str:
     """Identifies a session's template; empty if it sets nothing."""
     document = {} if template is None else template.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return digest(document, _DIGITS) if document else ""
+    return digest(document, DIGITS) if document else ""
 
 
 def with_digest(resource: str, digest: str) -> str:

@@ -1,4 +1,4 @@
 """Parts of a session's spec: modules, how models run, frontends, addresses, scaling, and when plans change.
 
-May import `fields` and `meta`.
+May import `fields`, `meta` and `pod`.
 """

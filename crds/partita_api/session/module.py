@@ -10,6 +10,7 @@ from partita_api.fields.arguments import BOUNDS, Arguments
 from partita_api.fields.number import SignedNumber
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import NAME_PATTERN, Rule, SpecModel, is_unset
+from partita_api.pod.template import ImageName, ResourceAmounts
 from partita_api.session.endpoint import EndpointSource
 from partita_api.session.sizes import PADDING_IS_AN_ELEMENT, SIZE_RULES, Size
 
@@ -253,12 +254,32 @@ class ModelSource(SpecModel):
 class FunctionSource(SpecModel):
     """A CPU function between models, such as cropping what a detector found."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "resources are those of the function's own container, and need image",
+            lambda function: function.resources is None or function.image is not None,
+            "!has(self.resources) || has(self.image)",
+        ),
+    )
+
     entrypoint: str = Field(
         max_length=253, pattern=ENTRYPOINT_PATTERN, description="Python callable, such as examples.traffic:crop."
     )
     kwargs: Arguments = Field(default={}, description=f"Keyword arguments (JSON values): {BOUNDS}.")
     max_millis: int = Field(
         default=10, ge=0, le=60_000, description="Milliseconds of the SLO that are reserved for one call."
+    )
+    image: ImageName | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="Image of a container beside the frontend that runs the function; it needs Python 3.11 or newer "
+        "with numpy. Needs engine KubeRay.",
+    )
+    resources: ResourceAmounts | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="Requests and limits of this container; for functions of one image, the largest amounts. Default: "
+        "kuberay.functionResources of the chart.",
     )
 
 
@@ -406,7 +427,6 @@ class Module(SpecModel):
         description="Whether a request goes on without this module's answer if the module fails or would be late. The "
         "output NAME.answered says so.",
     )
-
     join: Join = Field(
         default=Join.ALL,
         exclude_if=lambda join: join is Join.ALL,

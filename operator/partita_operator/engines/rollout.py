@@ -129,11 +129,13 @@ def next_step(
     capacity: Resources,
     now: float,
     late_seconds: float = LATE_REPLICA_SECONDS,
+    missing_pod: str = "",
 ) -> RolloutStep:
     """The next step toward `target`.
 
     `report` is None while the frontend does not answer, `capacity` is the cluster's total of each resource, `now` is in
-    Unix seconds. A stage with a replica is waited for until its others are `late_seconds` old.
+    Unix seconds. A stage with a replica is waited for until its others are `late_seconds` old. While no pod is ready
+    that the frontend can move to, `missing_pod` says why, and the frontend stays where it is.
     """
     present = state.deployments(target.session_key)
     frontend = present.get(target.frontend["name"])
@@ -146,12 +148,16 @@ def next_step(
     if configured != target.plan and old:
         # Whose requests are answered and logged, and by which version, changes at once, not when the new plan is ready.
         frontend = with_changes_at_once(target.frontend, frontend)
-        return _migrate(target, state, frontend, old, capacity, now, late_seconds)
+        return _migrate(target, state, frontend, old, capacity, now, late_seconds, missing_pod)
+    stays = configured == target.plan and bool(missing_pod)
+    next_frontend = _in_pods_of(frontend, target.frontend) if stays else target.frontend
     message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""
     if not message and _is_stuck(target, state, now):
         lacking = _lacking(_available(capacity, state, target.stages), target.stages)
         message = _does_not_fit(target, lacking) if lacking else ""
-    return RolloutStep(target.with_old(target.frontend, old), message)
+    if not message and stays:
+        message = _waiting_for_pod(missing_pod)
+    return RolloutStep(target.with_old(next_frontend, old), message)
 
 
 def _with_variables_of(earlier: AppConfig, frontend: AppConfig) -> AppConfig:
@@ -163,15 +169,18 @@ def _with_variables_of(earlier: AppConfig, frontend: AppConfig) -> AppConfig:
     return {**frontend, "runtime_env": present if without_monitoring(present) == kept else kept}
 
 
-def with_frontend_staying(target: RolloutTarget, state: ServeState) -> RolloutTarget:
-    """The target whose frontend stays in its pods; the same one if it needs no others, or moves to another plan."""
+def needs_other_pods(target: RolloutTarget, state: ServeState) -> bool:
+    """Whether the present frontend is in pods that the target's cannot be in."""
     frontend = state.deployments(target.session_key).get(target.frontend["name"])
-    if frontend is None or configured_plan(frontend) != target.plan:
-        return target
-    if demand_of(frontend).each == demand_of(target.frontend).each:
-        return target
-    options = deployment_of(frontend)["ray_actor_options"]
-    return replace(target, frontend=with_deployment(target.frontend, ray_actor_options=options))
+    return frontend is not None and demand_of(frontend).each != demand_of(target.frontend).each
+
+
+def _in_pods_of(present: AppConfig, frontend: AppConfig) -> AppConfig:
+    return with_deployment(frontend, ray_actor_options=deployment_of(present)["ray_actor_options"])
+
+
+def _waiting_for_pod(missing: str) -> str:
+    return f"Waiting for a pod that the frontend can move to. {missing}."
 
 
 def failed_for_long(app: ServeApplication, now: float) -> bool:
@@ -200,6 +209,7 @@ def _migrate(
     capacity: Resources,
     now: float,
     late_seconds: float,
+    missing_pod: str,
 ) -> RolloutStep:
     """Starts the new stages in addition to the old ones, and moves the frontend once they are ready."""
     shared = old.merged(target.stages).only(old.keys() & target.stages.keys())
@@ -218,6 +228,8 @@ def _migrate(
     waiting = [
         name for name, config in new.items() if not _is_up(config, state.applications.get(name), now, late_seconds)
     ]
+    if not waiting and missing_pod:
+        return RolloutStep(target.with_old(frontend, old, new), _waiting_for_pod(missing_pod))
     if not waiting:
         return RolloutStep(target.with_old(target.frontend, old, new), f"Switching the frontend to plan {target.plan}.")
     message = f"Waiting for the replicas of plan {target.plan}: {', '.join(map(_stage_label, waiting))}."

@@ -1,5 +1,5 @@
-"""Pod templates: how those of pools and sessions are merged into pods, what of them changes measurements, and why such
-pods do not start.
+"""Pod templates: how those of pools and sessions are merged into pods, what of them changes measurements, which
+containers run functions beside frontends, what else frontends have, and why such pods do not start.
 
 All of it is pure. May import no other folder.
 """

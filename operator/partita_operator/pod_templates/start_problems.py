@@ -4,8 +4,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from partita_runtime.serving.deploy.function_containers import PREFIX
+
 IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container whose image cannot be pulled."""
+_ENDED: Final = frozenset({"CrashLoopBackOff", "CreateContainerError", "RunContainerError"})
+"""Reasons of a waiting container that has ended, or could not be started."""
+_NOT_ROOT: Final = "runAsNonRoot"
+"""In the kubelet's message if an image has the wrong user."""
 STARTING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a container that waits for its volumes, its image or the init containers before it."""
 LATE_START_SECONDS: Final = 45.0
@@ -20,10 +26,22 @@ PodDocument = Mapping[str, Any]
 def start_problem(pod: PodDocument, now: datetime) -> str:
     """Why the pod does not start, and what to do; empty if it has started, or if nothing is known to be wrong."""
     for container, waiting in waiting_containers(pod):
+        of_functions = str(container.get("name")).startswith(PREFIX)
         if waiting.get("reason") in IMAGE_REASONS:
+            place = "spec.podTemplate of the session or the pool, or in the chart"
             return (
                 f"Image {container.get('image')} cannot be pulled ({_words(waiting)}). Correct the image or its "
-                "imagePullSecrets, in spec.podTemplate of the session or the pool, or in the chart"
+                f"imagePullSecrets, in {'the functions of the session, ' if of_functions else ''}{place}"
+            )
+        if of_functions and waiting.get("reason") in _ENDED:
+            return (
+                f"Container {container['name']} of image {container.get('image')} does not run ({_ended(container)}). "
+                "The image needs python3, of version 3.11 or newer, with numpy"
+            )
+        if _NOT_ROOT in str(waiting.get("message")):
+            return (
+                f"Image {container.get('image')} runs as root, or as a user without a number ({_words(waiting)}). Set "
+                "USER in the image to a number other than 0"
             )
         if waiting.get("reason") == "CreateContainerConfigError":
             return (
@@ -132,6 +150,12 @@ def _objects_of_volumes(pod: PodDocument) -> Iterator[str]:
                 found = source.get(field)
                 if found and not found.get("optional"):
                     yield f"{kind} {found.get('secretName') or found.get('name')}"
+
+
+def _ended(container: PodDocument) -> str:
+    """Why a container does not run: what its last attempt said, or why the next one waits."""
+    last = (container.get("lastState") or {}).get("terminated") or {}
+    return _words(last if last.get("reason") else _waiting(container))
 
 
 def _words(waiting: PodDocument) -> str:

@@ -37,7 +37,7 @@ class Reason(StrEnum):
     FORBIDDEN_POD_TEMPLATE = (
         "ForbiddenPodTemplate",
         Severity.WARNING,
-        "the platform, the engine or a pool does not allow a part of spec.podTemplate",
+        "the platform, the engine or a pool does not allow a part of spec.podTemplate, or the image of a function",
     )
     FORBIDDEN_RAY_CLUSTER = (
         "ForbiddenRayCluster",

@@ -75,6 +75,10 @@ class KubeRaySettings(Section):
         default=RayPods(),
         description="Pods with one accelerator each. They also get the node selector of the accelerator's pool.",
     )
+    function_resources: ResourceList = Field(
+        default={"cpu": "1", "memory": "1Gi"},
+        description="Requests and limits of a container for functions with an image, unless the session sets them.",
+    )
     frontends_per_pod: int = Field(
         default=4, ge=1, le=1000, description="Most frontends in one pod; each takes half a CPU."
     )

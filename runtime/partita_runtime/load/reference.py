@@ -9,6 +9,7 @@ import torch
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.session.size_classes import size_classes
 from partita_runtime.execution.executor import Array
+from partita_runtime.function_server.messages import answer_arrays
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.partitioned_model import WholeModel
 from partita_runtime.models.source import load_model, resolve_entrypoint
@@ -16,7 +17,6 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
-from partita_runtime.serving.session.function_messages import answer_arrays
 
 Forward = Callable[[Sequence[Array]], Sequence[Array]]
 """A model as a function of the tensors of one sample, without a batch dimension, to its output tensors."""

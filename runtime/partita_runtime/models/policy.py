@@ -100,9 +100,8 @@ class ModelPolicy(SpecModel):
             "models.allowedModules of the chart"
         )
 
-    def origin_problem(self, entrypoint: str, target: object) -> str:
-        """Why the target of an entrypoint is forbidden, for example an imported one; empty if it is allowed."""
-        origin = getattr(target, "__module__", None)
+    def origin_problem(self, entrypoint: str, origin: str | None) -> str:
+        """Why an entrypoint is forbidden whose target is defined in `origin`; empty if it is allowed."""
         if self.allows_module(origin):
             return ""
         return (

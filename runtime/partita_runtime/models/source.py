@@ -103,7 +103,7 @@ def resolve_entrypoint(entrypoint: str) -> Callable[..., Any]:
         raise ModelError(
             ModelErrorReason.IMPORT_FAILED, f"{module_name} has no callable {name}; correct the entrypoint {entrypoint}"
         )
-    if problem := policy.origin_problem(entrypoint, target):
+    if problem := policy.origin_problem(entrypoint, getattr(target, "__module__", None)):
         raise ModelError(ModelErrorReason.FORBIDDEN, problem)
     return target  # type: ignore[no-any-return]
 

@@ -21,7 +21,7 @@ from tests.operator.engines.serve_model import (
 from partita_api.pool.ray_resource import shared_resource
 from partita_operator.engines.app_config import AppConfig, configured_plan, demand_of, deployment_of, with_deployment
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.rollout import RolloutTarget, next_step, with_frontend_staying
+from partita_operator.engines.rollout import RolloutTarget, needs_other_pods, next_step
 from partita_operator.engines.serve_state import ServeState
 from partita_runtime.serving.deploy.monitoring_access import has_monitoring, with_monitoring
 
@@ -105,6 +105,21 @@ def test_a_new_plan_starts_beside_the_old_one_and_then_takes_over() -> None:
     assert [plan for plan, _, _ in seen] == sorted(plan for plan, _, _ in seen if plan)
 
 
+def test_the_frontend_stays_until_there_is_a_pod_that_it_can_move_to() -> None:
+    serve = rolled_out({"a": 8}, desired("one", 2))
+    for _ in range(STEPS):
+        missing = "Image x cannot be pulled"
+        decided = next_step(
+            desired("two", 2), serve.state, serve.report, serve.capacity, serve.now, missing_pod=missing
+        )
+        serve.put(decided.deployments)
+        serve.tick()
+    assert decided.message.endswith("can move to. Image x cannot be pulled.")
+    assert told(serve) == serve.serving == "one"
+    while told(serve) != "two":
+        step(serve, desired("two", 2))
+
+
 def test_the_old_plan_stays_until_the_frontend_has_finished_it() -> None:
     serve = rolled_out({"a": 8}, desired("one", 2))
     while told(serve) != "two":
@@ -155,7 +170,7 @@ def in_pods(frontend: AppConfig, resource: str) -> AppConfig:
     [
         pytest.param("one", "b", "a", id="the same plan, other pods"),
         pytest.param("one", "a", "a", id="the same pods"),
-        pytest.param("two", "b", "b", id="another plan"),
+        pytest.param("two", "b", "b", id="another plan, and no stages that serve"),
     ],
 )
 def test_a_frontend_that_serves_its_plan_stays_until_its_other_pods_are_ready(
@@ -164,7 +179,10 @@ def test_a_frontend_that_serves_its_plan_stays_until_its_other_pods_are_ready(
     present = in_pods(frontend_config("one"), "a")
     state = ServeState(running=True, applications={FRONTEND: application(present)})
     target = replace(desired(plan, 1), frontend=in_pods(frontend_config(plan, requestLog={"sink": "x"}), resource))
-    staying = with_frontend_staying(target, state).frontend
+    assert needs_other_pods(target, state) == (resource == "b")
+    decided = next_step(target, state, None, {}, 0.0, missing_pod="It starts" if resource == "b" else "")
+    staying = decided.deployments[FRONTEND]
+    assert (decided.message == "Waiting for a pod that the frontend can move to. It starts.") == (want != resource)
     assert demand_of(staying).each == {"CPU": 1.0, want: 1}
     assert deployment_of(staying)["user_config"] == deployment_of(target.frontend)["user_config"]
 

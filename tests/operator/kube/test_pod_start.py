@@ -47,6 +47,15 @@ def initialized(reason: str = "", message: str = "") -> Json:
     return made
 
 
+def of_functions(reason: str, message: str, last: str = "") -> Json:
+    """A pod with a container for functions that waits for a reason, after an attempt that ended with `last`."""
+    made = initialized(reason, message)
+    (status,) = made["status"]["initContainerStatuses"]
+    status["name"] = "functions-1"
+    status["lastState"] = {"terminated": {"reason": "StartError", "message": last}} if last else {}
+    return made
+
+
 def claiming(*, unplaced: str = "", placed_for: float = 300, sandbox: bool = False) -> Json:
     """A pod without volumes that claims a device."""
     made = pod("" if unplaced else "PodInitializing", unplaced=unplaced, placed_for=placed_for)
@@ -78,6 +87,31 @@ def claiming(*, unplaced: str = "", placed_for: float = 300, sandbox: bool = Fal
             initialized("CreateContainerConfigError", 'secret "hub" not found'),
             ['secret "hub" not found'],
             id="Secret of a variable of an init container",
+        ),
+        pytest.param(
+            pod("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            ["Image registry/x:1 runs as root", "Set USER in the image"],
+            id="user of an image",
+        ),
+        pytest.param(
+            of_functions("ImagePullBackOff", "401 Unauthorized"),
+            ["Image registry/x:1", "401 Unauthorized", "in the functions of the session"],
+            id="image of functions",
+        ),
+        pytest.param(
+            of_functions("CrashLoopBackOff", "back-off 10s", 'exec: "python3": executable file not found in $PATH'),
+            ["Container functions-1 of image registry/x:1 does not run", '"python3": executable file', "with numpy"],
+            id="image of functions without Python",
+        ),
+        pytest.param(
+            of_functions("CrashLoopBackOff", "back-off 10s"),
+            ["Container functions-1 of image registry/x:1 does not run", "back-off 10s"],
+            id="container of functions that ends",
+        ),
+        pytest.param(
+            of_functions("CreateContainerConfigError", 'secret "hub" not found'),
+            ['secret "hub" not found', "podTemplate"],
+            id="Secret of a variable of a container of functions",
         ),
         pytest.param(initialized("PodInitializing"), [ALL], id="objects of volumes of a pod with an init container"),
         pytest.param(

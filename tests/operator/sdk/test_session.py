@@ -62,6 +62,16 @@ def test_an_edge_may_have_a_condition() -> None:
     }
 
 
+def test_a_function_may_have_an_image() -> None:
+    session = traffic().add_function(
+        "read", entrypoint="shop.text:read", image="registry/text:1", resources={"cpu": "2"}, after="classifier"
+    )
+    assert yaml.safe_load(session.manifest())["spec"]["modules"][-1] == {
+        "name": "read",
+        "function": {"entrypoint": "shop.text:read", "image": "registry/text:1", "resources": {"cpu": "2"}},
+    }
+
+
 def branches(**first: Any) -> partita.Session:
     """A classifier, two experts for some of its answers, and a model after either of them."""
     session = partita.Session("branches", slo_ms=200, requests_per_second=50)

@@ -16,7 +16,7 @@ from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_here, policy_text, with_policy
 from partita_runtime.models.source import load_model
-from partita_runtime.serving.session import function_process
+from partita_runtime.serving.session.function_processes import FunctionError, FunctionProcess
 
 HERE = "tests.runtime.models"
 FORBIDDEN = f"{HERE}.never_imported"
@@ -187,22 +187,24 @@ def test_an_invalid_policy_is_refused(fields: dict[str, Any], want_words: str) -
 
 
 @pytest.mark.usefixtures("no_trace")
-def test_a_forbidden_entrypoint_is_never_imported() -> None:
+async def test_a_forbidden_entrypoint_is_never_imported() -> None:
     with pytest.raises(ModelError, match="not in a module that the platform allows") as refused:
         load_model(ModelSource(entrypoint=f"{FORBIDDEN}:model"))
     assert refused.value.reason == "Forbidden"
 
-    assert "may not be loaded" in function_process._load(f"{FORBIDDEN}:model").problem
+    with pytest.raises(FunctionError, match="may not be loaded"):
+        await FunctionProcess.start([f"{FORBIDDEN}:model"])
     assert FORBIDDEN not in sys.modules
     assert "PARTITA_TEST_IMPORTED" not in os.environ
 
 
 @pytest.mark.usefixtures("no_trace")
-def test_names_that_an_allowed_module_imports_are_not_allowed() -> None:
+async def test_names_that_an_allowed_module_imports_are_not_allowed() -> None:
     with pytest.raises(ModelError, match="use a callable that is defined in an allowed module") as refused:
         load_model(ModelSource(entrypoint=f"{HERE}.sample_models:borrowed"))
     assert refused.value.reason == "Forbidden"
-    assert "may not be called" in function_process._load(f"{HERE}.sample_models:borrowed").problem
+    with pytest.raises(FunctionError, match="may not be called"):
+        await FunctionProcess.start([f"{HERE}.sample_models:borrowed"])
 
 
 @pytest.mark.usefixtures("no_trace")

@@ -21,8 +21,8 @@ from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, a
 from partita_operator.engines.kuberay.backend import reports_ports, session_backend
 from partita_operator.engines.kuberay.budget_writer import BudgetWriter
 from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
-from partita_operator.engines.kuberay.pod_numbers import grows, is_up, pods_elsewhere, scaling
-from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks, pods_of
+from partita_operator.engines.kuberay.pod_numbers import grows, pods_elsewhere, scaling
+from partita_operator.engines.kuberay.pod_remarks import misses_replicas, missing_frontend_pod, pod_remarks, pods_of
 from partita_operator.engines.kuberay.ray_secrets import RaySecrets
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
@@ -61,9 +61,9 @@ from partita_operator.engines.rollout import (
     FrontendReport,
     RolloutTarget,
     failed_for_long,
+    needs_other_pods,
     next_step,
     rollout_target,
-    with_frontend_staying,
 )
 from partita_operator.engines.serve_state import (
     APPLICATIONS_PATH,
@@ -148,22 +148,22 @@ class KubeRayEngine:
 
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step of the roll-out toward `spec`."""
-        frontends = FrontendPods.of(spec.session.spec.pod_template, spec.request_log)
+        frontends = FrontendPods.of(spec.session.spec, spec.request_log)
         namespace = spec.session.namespace
         own = self._options_with(namespace, frontends)
-        desired = rollout_target(spec, await with_monitoring_token(own, self._monitoring, namespace))
-        key = desired.session_key
+        target = rollout_target(spec, await with_monitoring_token(own, self._monitoring, namespace))
+        key = target.session_key
         async with self._lock(namespace):
             found = await self._read(namespace)
-            target = await self._in_ready_pods(desired, found, frontends)
             answer = await self._frontend_answer(found, key)
             report = FrontendReport(answer.signals.plan) if answer.signals else None
             capacity = reachable_capacity(found.state, spec.pools.values())
             late = inf if any(pool.status.pending for pool in spec.pools.values()) else LATE_REPLICA_SECONDS
-            step = next_step(target, found.state, report, capacity, time.time(), late)
+            missing = await self._missing_pod(target, found, frontends)
+            step = next_step(target, found.state, report, capacity, time.time(), late, missing)
             self._progress[key] = step.message
             present = demand_of(step.deployments[target.frontend["name"]])
-            awaited = [desired.frontend] if present.each != demand_of(desired.frontend).each else []
+            awaited = [target.frontend] if present.each != demand_of(target.frontend).each else []
             pods = SessionPods(spec.pools.values(), frontends, awaited, spec.departing_nodes)
             running = await self._write(namespace, found, key, step.deployments, pods)
             await self._write_budgets(namespace, found.rayservice, running)
@@ -270,16 +270,6 @@ class KubeRayEngine:
     async def close(self) -> None:
         """Closes all connections except the Kubernetes client."""
         await asyncio.gather(self._frontends.close(), *(d.close() for d in self._dashboards.values()))
-
-    async def _in_ready_pods(
-        self, target: RolloutTarget, found: _NamespaceState, frontends: FrontendPods
-    ) -> RolloutTarget:
-        """The target; the frontends stay where they are while they serve its plan and their next pods start."""
-        staying = with_frontend_staying(target, found.state)
-        if staying == target or found.rayservice is None:
-            return target
-        ready = is_up(frontend_group_name(frontends.digest), await self._pods(found.rayservice))
-        return target if ready else staying
 
     def _options_with(self, namespace: str, frontends: FrontendPods) -> ServingOptions:
         """The options of a session whose frontends need these pods."""
@@ -428,6 +418,13 @@ class KubeRayEngine:
         """The pods of the RayService's Ray clusters."""
         namespace = rayservice["metadata"]["namespace"]
         return [pod for name in clusters(rayservice) for pod in await self._services.pods(namespace, name)]
+
+    async def _missing_pod(self, target: RolloutTarget, found: _NamespaceState, frontends: FrontendPods) -> str:
+        """Why no pod is ready that the session's frontend can move to; empty if one is, or it needs no other."""
+        if found.rayservice is None or not needs_other_pods(target, found.state):
+            return ""
+        group = frontend_group_name(frontends.digest)
+        return missing_frontend_pod(group, await self._pods(found.rayservice), datetime.now(UTC))
 
     def _token_remark(self, rayservice: Document) -> str:
         """What to do about a Ray cluster that was made before Partita gave it a token."""

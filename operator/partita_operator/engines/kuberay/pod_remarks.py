@@ -1,14 +1,16 @@
 """Which pods of a Ray cluster do not start, as remarks on the sessions that wait for them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from partita_api.meta import POOL_LABEL
 from partita_api.pool.ray_resource import digest_of
 from partita_operator.engines.app_config import demand_of, deployment_of
+from partita_operator.engines.kuberay.pod_numbers import is_up
 from partita_operator.engines.kuberay.worker_groups import TEMPLATE_LABEL
 from partita_operator.engines.serve_state import ServeState
+from partita_operator.kube.rayservices import GROUP_LABEL
 from partita_operator.pod_templates.start_problems import start_problem, unplaced_problem
 from partita_operator.ports import Remark
 
@@ -36,6 +38,14 @@ def pod_remarks(pods: Iterable[Mapping[str, Any]], now: datetime, replaced: bool
         if problem := start_problem(pod, now) or (replaced and unplaced_problem(pod, now)):
             problems.setdefault(_whose(pod), problem)
     return tuple(Remark(f"{whose} do not start: {problem}") for whose, problem in problems.items())
+
+
+def missing_frontend_pod(group: str, pods: Collection[Mapping[str, Any]], now: datetime) -> str:
+    """Why no pod of this group of frontends is ready; empty if one is."""
+    if is_up(group, pods):
+        return ""
+    own = (pod for pod in pods if _labels(pod).get(GROUP_LABEL) == group)
+    return next(filter(None, (start_problem(pod, now) for pod in own)), "It starts")
 
 
 def _whose(pod: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ from partita_runtime.serving.deploy.stage_arguments import has_gpus
 FRONTENDS: Final = "frontends"
 """Name of the group that runs only frontends."""
 TEMPLATE_LABEL: Final = f"{GROUP}/pod-template"
-"""On pods with a session's pod template: what identifies it."""
+"""On pods with a session's pod template, or with what only its frontends have: what identifies it."""
 FRONTEND_RESOURCE: Final = "partita-frontend"
 """The Ray resource of frontends; each takes one unit."""
 NUMBERS: Final = ("replicas", "minReplicas", "maxReplicas")
@@ -85,7 +85,13 @@ def frontend_group(settings: KubeRaySettings, pods: FrontendPods = NOTHING_ADDED
     template = _template(settings, settings.frontends, labels, {}, {})
     (container,) = template["spec"]["containers"]
     container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
-    return _group(frontend_group_name(digest), offered, pods.added_to(template), gpus=0, most=_UNLIMITED)
+    return _group(
+        frontend_group_name(digest),
+        offered,
+        pods.added_to(template, settings.function_resources),
+        gpus=0,
+        most=_UNLIMITED,
+    )
 
 
 def frontend_group_name(digest: str) -> str:

@@ -1,8 +1,9 @@
-"""What of a session's pod template the platform does not allow."""
+"""What of a session's pod template, and of the containers of its functions, the platform does not allow."""
 
 from collections.abc import Iterator
 from typing import Final
 
+from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.pod.template import PodTemplate
 from partita_api.pod.volumes import Volume
 from partita_operator.pod_templates.merging import template_document
@@ -13,9 +14,26 @@ ALL: Final = "*"
 _WHERE: Final = "spec.podTemplate"
 
 
+def forbidden_pods(spec: InferenceSessionSpec, allowed: PodTemplateSettings) -> list[str]:
+    """Each forbidden part of a session's pods by its path, with what to do about it."""
+    of_template = () if spec.pod_template is None else forbidden_parts(spec.pod_template, allowed)
+    return [*of_template, *_of_functions(spec, allowed)]
+
+
 def forbidden_parts(template: PodTemplate, allowed: PodTemplateSettings) -> list[str]:
-    """Each forbidden part by its path, with what to do about it."""
+    """Each forbidden part of a template by its path, with what to do about it."""
     return [*_fields(template, allowed), *_names(template, allowed)]
+
+
+def _of_functions(spec: InferenceSessionSpec, allowed: PodTemplateSettings) -> Iterator[str]:
+    for module in spec.modules:
+        function, path = module.function, f"spec.modules[{module.name}].function"
+        if function is None or function.image is None:
+            continue
+        if not allows(allowed.allowed_images, function.image):
+            yield _not_named(f"{path}.image", function.image, "allowed_images", allowed)
+        if function.resources is not None and PodField.RESOURCES not in allowed.allowed_fields:
+            yield _not_allowed(f"{path}.resources", PodField.RESOURCES)
 
 
 def _fields(template: PodTemplate, allowed: PodTemplateSettings) -> Iterator[str]:
@@ -25,28 +43,35 @@ def _fields(template: PodTemplate, allowed: PodTemplateSettings) -> Iterator[str
     parts += [(PodField.EMPTY_DIR, f"volumes[{v.name}].emptyDir") for v in template.volumes if v.empty_dir is not None]
     for field, path in parts:
         if field not in allowed.allowed_fields:
-            yield (
-                f"{_WHERE}.{path} is not allowed; remove it, or let the platform add {field} to "
-                "podTemplates.allowedFields of the chart"
-            )
+            yield _not_allowed(f"{_WHERE}.{path}", field)
 
 
 def _names(template: PodTemplate, allowed: PodTemplateSettings) -> Iterator[str]:
     """Parts that name something outside of the pod, or that are known by their names."""
     for path, name, setting in _named(template):
-        patterns: Patterns = getattr(allowed, setting)
-        if not allows(patterns, name):
-            key = PodTemplateSettings.model_fields[setting].alias
-            known = f"only {', '.join(patterns)}" if patterns else "none"
-            yield (
-                f"{_WHERE}.{path} names {name}, and the platform allows {known}; remove it, or let the platform add "
-                f"{name} to podTemplates.{key} of the chart"
-            )
+        if not allows(getattr(allowed, setting), name):
+            yield _not_named(f"{_WHERE}.{path}", name, setting, allowed)
     if template.env_from and not allows(allowed.allowed_variables, ALL):
         yield (
             f"{_WHERE}.envFrom sets variables of any name, which the platform does not allow; use env, or let the "
             f"platform add {ALL} to podTemplates.allowedVariables of the chart"
         )
+
+
+def _not_allowed(path: str, field: PodField) -> str:
+    return (
+        f"{path} is not allowed; remove it, or let the platform add {field} to podTemplates.allowedFields of the chart"
+    )
+
+
+def _not_named(path: str, name: str, setting: str, allowed: PodTemplateSettings) -> str:
+    patterns: Patterns = getattr(allowed, setting)
+    key = PodTemplateSettings.model_fields[setting].alias
+    known = f"only {', '.join(patterns)}" if patterns else "none"
+    return (
+        f"{path} names {name}, and the platform allows {known}; remove it, or let the platform add {name} to "
+        f"podTemplates.{key} of the chart"
+    )
 
 
 def _named(template: PodTemplate) -> Iterator[tuple[str, str, str]]:

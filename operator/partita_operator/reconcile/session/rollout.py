@@ -26,7 +26,7 @@ from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.client_access import ClientAccess
 from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
-from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_operator.reconcile.session.pod_policy import forbidden_pods
 from partita_operator.reconcile.versions import SessionVersions
 from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlanReason
@@ -281,7 +281,7 @@ def _serving_spec(
         return f"GPUPool {', '.join(gone)} of plan {target.metadata.name} does not exist any more."
     template = session.spec.pod_template
     # A plan from before the policy changed, or whose record was edited.
-    if template is not None and (forbidden := forbidden_parts(template, world.settings.pod_templates)):
+    if forbidden := forbidden_pods(session.spec, world.settings.pod_templates):
         return (
             f"Its pods stay as they are, because the platform does not allow them any more: {listed(forbidden, '; ')}."
         )

@@ -12,7 +12,7 @@ from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.findings import listed
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.client_access import authentication_required, forbidden_clients, invalid_clients
-from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_operator.reconcile.session.pod_policy import forbidden_pods
 from partita_operator.settings.clients import Required
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.session.session_graph import session_problems
@@ -81,18 +81,24 @@ def _forbidden(session: InferenceSession, settings: OperatorSettings) -> SpecPro
         return SpecProblem(Reason.AUTHENTICATION_REQUIRED, authentication_required(settings.clients))
     if found := forbidden_clients(session, settings.clients):
         return SpecProblem(Reason.FORBIDDEN_CLIENTS, found)
-    template = session.spec.pod_template
-    if template is None:
-        return None
-    if session.spec.engine.type_or(settings.default_engine) is not EngineType.KUBERAY:
+    if (pods := _parts_of_pods(session)) and (
+        session.spec.engine.type_or(settings.default_engine) is not EngineType.KUBERAY
+    ):
         return SpecProblem(
             Reason.FORBIDDEN_POD_TEMPLATE,
-            "spec.podTemplate needs engine KubeRay, because Partita does not make the pods of engine Ray. Remove "
+            f"{_list(pods)} needs engine KubeRay, because Partita does not make the pods of engine Ray. Remove "
             "it, or set engine.type KubeRay.",
         )
-    if parts := forbidden_parts(template, settings.pod_templates):
+    if parts := forbidden_pods(session.spec, settings.pod_templates):
         return SpecProblem(Reason.FORBIDDEN_POD_TEMPLATE, f"{listed(parts, '; ')}.")
     return None
+
+
+def _parts_of_pods(session: InferenceSession) -> list[str]:
+    """What of the spec only pods that Partita makes can have."""
+    template = ["spec.podTemplate"] if session.spec.pod_template is not None else []
+    own = [m.name for m in session.spec.modules if m.function is not None and m.function.image is not None]
+    return [*template, *(f"spec.modules[{name}].function.image" for name in own)]
 
 
 def _template_conflict(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:

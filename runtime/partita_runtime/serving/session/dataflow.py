@@ -15,11 +15,11 @@ from partita_api.session.output_maps import UnknownOutputError, chosen_outputs
 from partita_api.session.when import holds
 from partita_runtime.autoscaling.traffic import EdgeDecision, decision_key, edge_key
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
+from partita_runtime.function_server.messages import FunctionAnswer, Rows
 from partita_runtime.scheduling.requests import SubRequest
 from partita_runtime.serving.protocol.inference import TOKENIZE, outside
 from partita_runtime.serving.protocol.interface import EdgeCondition, Interface, answered_name, index_name, output_names
 from partita_runtime.serving.protocol.variable_size import dimensions, padded_rows, takes, varying_sizes
-from partita_runtime.serving.session.function_messages import FunctionAnswer, Rows
 
 
 class DataflowError(Exception):

@@ -23,8 +23,9 @@ from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.protocol.variable_size import SizedInputs
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.endpoints import Endpoint
+from partita_runtime.serving.session.function_pools import FunctionPools
 from partita_runtime.serving.session.function_processes import FunctionError, FunctionRefusalError
-from partita_runtime.serving.session.functions import FunctionInput, FunctionPool
+from partita_runtime.serving.session.functions import FunctionInput
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
@@ -115,7 +116,7 @@ class EpochExecutor:
         self._sampled = sampled
         self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
-        self._functions = FunctionPool(functions, function_processes, self)
+        self._functions = FunctionPools(functions, function_processes, self)
         self._endpoints: dict[str, Endpoint] = {}
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from partita_api.session.module import FunctionSource
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.session.function_messages import HUNG_SECONDS, CallOutcome, FunctionCall, Rows
+from partita_runtime.function_server.messages import HUNG_SECONDS, CallOutcome, FunctionCall, Rows
 from partita_runtime.serving.session.function_processes import FunctionError, FunctionProcess, FunctionRefusalError
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,12 @@ class _QueuedCall(NamedTuple):
 class FunctionPool:
     """A few processes that have loaded the functions, and a queue of calls, in order of arrival."""
 
-    def __init__(self, functions: Sequence[FunctionSource], processes: int, caller: Caller) -> None:
+    def __init__(
+        self, functions: Sequence[FunctionSource], processes: int, caller: Caller, image: str | None = None
+    ) -> None:
+        """The processes are in the container of the `image`, by default beside this one."""
         self._entrypoints = tuple(dict.fromkeys(function.entrypoint for function in functions))
+        self.image = image
         self._size = processes if self._entrypoints else 0
         self._caller = caller
         self._waiting: deque[_QueuedCall] = deque()
@@ -194,7 +198,8 @@ class FunctionPool:
 class _KeptProcess:
     """Keeps one process running, and replaces it when it ends."""
 
-    def __init__(self, entrypoints: Sequence[str], is_concurrent: bool) -> None:
+    def __init__(self, pool: FunctionPool, entrypoints: Sequence[str], is_concurrent: bool) -> None:
+        self._pool = pool
         self._entrypoints, self._is_concurrent = entrypoints, is_concurrent
         self._process: FunctionProcess | None = None
         self.started: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
@@ -209,7 +214,7 @@ class _KeptProcess:
     async def _serve(self) -> None:
         while True:
             try:
-                self._process = process = await FunctionProcess.start(self._entrypoints, self._is_concurrent)
+                process = await FunctionProcess.start(self._entrypoints, self._is_concurrent, self._pool.image)
             except FunctionError as error:
                 if not self.started.done():
                     self.started.set_exception(error)
@@ -217,12 +222,13 @@ class _KeptProcess:
                 logger.warning("%s", error)
                 await asyncio.sleep(_START_AGAIN_SECONDS)
                 continue
+            self._process = process
             if not self.started.done():
                 self.started.set_result(process.asynchronous)
             self._ready()
             try:
                 while True:
-                    self._received(await process.receive())
+                    self._received(*await process.receive())
             except EOFError:
                 self._end()
                 self._lost(process)
@@ -231,8 +237,8 @@ class _KeptProcess:
         """The process can take calls."""
         raise NotImplementedError
 
-    def _received(self, message: Any) -> None:
-        """The process has sent a message."""
+    def _received(self, number: int, outcome: CallOutcome) -> None:
+        """The process has answered the call of this number."""
         raise NotImplementedError
 
     def _lost(self, process: FunctionProcess) -> None:
@@ -249,8 +255,7 @@ class _Slot(_KeptProcess):
     """A process that runs calls one after the other."""
 
     def __init__(self, pool: FunctionPool) -> None:
-        super().__init__(pool.entrypoints, is_concurrent=False)
-        self._pool = pool
+        super().__init__(pool, pool.entrypoints, is_concurrent=False)
         self._running: deque[_QueuedCall] = deque()
         """Calls that the process has not answered; it runs the first of them."""
         self._hangs: asyncio.TimerHandle | None = None
@@ -264,13 +269,13 @@ class _Slot(_KeptProcess):
         """Give these calls to the process, which must be idle."""
         assert self._process is not None
         self._running.extend(call for call, _ in group)
-        self._process.send([given for _, given in group])
+        self._process.send([(call.sub_id, given) for call, given in group])
         self._watch()
 
     def _ready(self) -> None:
         self._pool.freed()
 
-    def _received(self, outcome: CallOutcome) -> None:
+    def _received(self, number: int, outcome: CallOutcome) -> None:
         call = self._running.popleft()
         self._watch()
         if not self._running:
@@ -301,8 +306,7 @@ class _EventLoopSlot(_KeptProcess):
     """A process that runs many calls of asynchronous functions at the same time."""
 
     def __init__(self, pool: FunctionPool, entrypoints: tuple[str, ...]) -> None:
-        super().__init__(entrypoints, is_concurrent=True)
-        self._pool = pool
+        super().__init__(pool, entrypoints, is_concurrent=True)
         self._waiting: deque[_QueuedCall] = deque()
         self._running: dict[int, tuple[_QueuedCall, float]] = {}
         """By sub-request, in the order in which they began, with the time by which the process must have ended them."""
@@ -332,10 +336,9 @@ class _EventLoopSlot(_KeptProcess):
     def _ready(self) -> None:
         self._fill()
 
-    def _received(self, message: tuple[int, CallOutcome]) -> None:
-        sub_id, outcome = message
-        if sub_id in self._running:
-            call, _ = self._running.pop(sub_id)
+    def _received(self, number: int, outcome: CallOutcome) -> None:
+        if number in self._running:
+            call, _ = self._running.pop(number)
             self._pool.answered(call, outcome)
         self._fill()
 

@@ -23,6 +23,7 @@ from partita_operator.engines.kuberay.authentication import (
 from partita_operator.engines.kuberay.comparison import is_replaced
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.engines.kuberay.worker_groups import frontend_group, pool_group
+from partita_operator.pod_templates.frontend_pods import FrontendPods
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_runtime.serving.transport.tls_files import AUTHORITIES_FILE, CERTIFICATE_FILE, KEY_FILE, TlsFiles
 
@@ -122,7 +123,7 @@ OF_SESSION = PodTemplate.model_validate(
 
 
 def pods_of(settings: KubeRaySettings, present: Json | None = None, of: Any = T4) -> Json:
-    groups = [frontend_group(settings, OF_SESSION), pool_group(of, settings, 8)]
+    groups = [frontend_group(settings, FrontendPods(OF_SESSION)), pool_group(of, settings, 8)]
     return rayservice("vision", [stage_config("plan-1", 0, 1, pool=of.ray_resource)], groups, present, settings)
 
 

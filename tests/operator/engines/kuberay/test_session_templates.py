@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import pool
+from tests.builders import pool, session
 from tests.crds.pod_templates import EVERYTHING
 from tests.operator.engines.kuberay.kuberay_crds import complaints
 from tests.operator.engines.serve_model import FRONTEND, application, frontend_config, stage_config
 
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolStatus
+from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.pod.template import PodTemplate
 from partita_api.pool.ray_resource import template_digest, with_digest
 from partita_api.session.request_log import RequestLog, SinkAuthorization
@@ -124,9 +125,13 @@ def test_groups_of_earlier_templates_leave_with_the_ray_cluster() -> None:
     assert [group["groupName"] for group in worker_groups(replaced)] == ["frontends", group_name(T4_HDD)]
 
 
+def spec_with(template: PodTemplate | None) -> InferenceSessionSpec:
+    return session("traffic").model("detector").with_spec(pod_template=template).build().spec
+
+
 def of_secret(name: str, template: PodTemplate | None = None, key: str = "token") -> FrontendPods:
     log = RequestLog(sink="http://sink/", authorization=SinkAuthorization(secret_name=name, key=key))
-    return FrontendPods.of(template, log)
+    return FrontendPods.of(spec_with(template), log)
 
 
 def test_frontends_mount_the_key_of_their_sink_and_other_pods_do_not() -> None:
@@ -152,7 +157,7 @@ def test_frontends_share_pods_if_they_need_the_same() -> None:
     names = [frontend_group(SETTINGS, pods)["groupName"] for pods in (*alike, *others)]
     assert names[0] == names[1]
     assert len(set(names)) == len(others) + 1
-    assert FrontendPods.of(SSD, RequestLog(sink="http://sink/")) == FrontendPods(SSD)
+    assert FrontendPods.of(spec_with(SSD), RequestLog(sink="http://sink/")) == FrontendPods(SSD)
     assert FrontendPods(SSD).digest == template_digest(SSD)
 
 

@@ -109,8 +109,21 @@ def with_log_secret(name: str) -> SimulatedCluster:
     return made
 
 
+def with_image(image: str, engine: EngineType = EngineType.KUBERAY) -> SimulatedCluster:
+    """A session with a function of an image of its own."""
+    with_crop = DETECTOR.function("crop").edge("detector", "crop")
+    detector, crop = with_crop.build().spec.modules
+    assert crop.function is not None
+    crop = crop.model_copy(update={"function": crop.function.model_copy(update={"image": image})})
+    return served_by(engine, with_crop.with_spec(modules=(detector, crop)))
+
+
 def with_template(template: PodTemplate, engine: EngineType = EngineType.KUBERAY) -> SimulatedCluster:
-    made = cluster(DETECTOR.with_spec(pod_template=template))
+    return served_by(engine, DETECTOR.with_spec(pod_template=template))
+
+
+def served_by(engine: EngineType, session: SessionBuilder) -> SimulatedCluster:
+    made = cluster(session)
     kuberay = KubeRaySettings(image="registry/serving:1")
     made.settings = made.settings.model_copy(update={"default_engine": engine, "kuberay": kuberay})
     made.run(20)
@@ -309,6 +322,22 @@ READY = ("True", "Serving")
             "spec.podTemplate.image names registry/own:1, and the platform allows none; remove it, or let the platform "
             "add registry/own:1 to podTemplates.allowedImages",
             id="a part of a pod template that the platform does not allow",
+        ),
+        pytest.param(
+            lambda: with_image("registry/own:1"),
+            ("False", "ForbiddenPodTemplate"),
+            "Stalled",
+            "spec.modules[crop].function.image names registry/own:1, and the platform allows none; remove it, or let "
+            "the platform add registry/own:1 to podTemplates.allowedImages",
+            id="an image of a function that the platform does not allow",
+        ),
+        pytest.param(
+            lambda: with_image("registry/own:1", EngineType.RAY),
+            ("False", "ForbiddenPodTemplate"),
+            "Stalled",
+            "spec.modules[crop].function.image needs engine KubeRay, because Partita does not make the pods of engine "
+            "Ray. Remove it, or set engine.type KubeRay",
+            id="an image of a function with engine Ray",
         ),
         pytest.param(
             lambda: with_template(PodTemplate(), EngineType.RAY),

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.builders import session
 from tests.crds.pod_templates import EVERYTHING
 
 from partita_api.pod.template import PodTemplate
-from partita_operator.reconcile.session.pod_policy import forbidden_parts
+from partita_api.session.module import Module
+from partita_operator.reconcile.session.pod_policy import forbidden_parts, forbidden_pods
 from partita_operator.settings.pod_templates import PodField, PodTemplateSettings
 
 ALL_NAMES = [name for name in PodTemplateSettings.model_fields if name != "allowed_fields"]
@@ -135,6 +137,32 @@ def test_a_part_is_allowed_by_its_setting_only(
 
 def test_with_everything_allowed_every_field_passes() -> None:
     assert forbidden(EVERYTHING, allowed_fields=list(PodField), **dict.fromkeys(ALL_NAMES, ("*",))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "allowing"),
+    [
+        pytest.param({"image": "registry/a:1"}, "image", {"allowed_images": ["registry/*"]}, id="image"),
+        pytest.param(
+            {"image": "any/a:1", "resources": {"cpu": "4"}},
+            "resources",
+            {"allowed_fields": ["resources"]},
+            id="resources",
+        ),
+    ],
+)
+def test_a_container_of_a_function_is_allowed_by_the_same_settings(
+    source: dict[str, Any], path: str, allowing: dict[str, list[str]]
+) -> None:
+    function = {"name": "crop", "function": {"entrypoint": "shop:crop", **source}}
+    made = session("traffic").model("detector").build().spec
+    spec = made.model_copy(update={"modules": (*made.modules, Module.model_validate(function))})
+    common = {"allowed_images": ["any/*"], "allowed_fields": []}
+
+    (problem,) = forbidden_pods(spec, PodTemplateSettings.model_validate(common))
+
+    assert problem.startswith(f"spec.modules[crop].function.{path} ")
+    assert forbidden_pods(spec, PodTemplateSettings.model_validate({**common, **allowing})) == []
 
 
 def test_by_default_a_session_reaches_no_object_and_no_code() -> None:

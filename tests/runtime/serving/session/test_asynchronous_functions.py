@@ -12,8 +12,9 @@ from tests.runtime.serving.session.functions import awaited
 from tests.runtime.serving.session.test_functions import Calls
 
 from partita_api.session.module import FunctionSource
-from partita_runtime.serving.session import function_process, functions
-from partita_runtime.serving.session.function_messages import FunctionCall
+from partita_runtime.function_server import process
+from partita_runtime.function_server.messages import FunctionCall
+from partita_runtime.serving.session import functions
 from partita_runtime.serving.session.functions import FunctionPool
 from partita_runtime.serving.telemetry.signals import Outcome
 
@@ -118,12 +119,12 @@ async def test_both_kinds_of_functions_in_one_session(tmp_path: Path) -> None:
 
 async def test_a_call_that_waits_too_long_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the process does by itself, so that other calls go on."""
-    monkeypatch.setattr(function_process, "HUNG_SECONDS", 0.05)
+    monkeypatch.setattr(process, "HUNG_SECONDS", 0.05)
     entrypoint = f"{FUNCTIONS}:awaited"
-    monkeypatch.setitem(function_process._loaded, entrypoint, awaited)
+    monkeypatch.setitem(process._loaded, entrypoint, awaited)
     (tmp_path / "hold").touch()
     call = FunctionCall(entrypoint, {"directory": str(tmp_path)}, {"input": np.array(1)}, {})
-    outcome = await function_process._asynchronous_outcome(call)
+    outcome = await process._asynchronous_outcome(call)
     assert "did not answer within" in outcome.problem
     assert (tmp_path / "cancelled-1").exists()
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partita_runtime.serving.session.function_messages import answer_arrays
+from partita_runtime.function_server.messages import answer_arrays
 
 
 @pytest.mark.parametrize(
