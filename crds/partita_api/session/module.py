@@ -420,7 +420,6 @@ class Module(SpecModel):
         description="The model computes every multiple of this size, too. Where ONNX Runtime computes the whole model, "
         "a batch then has the size of its largest sample, rounded up to a multiple, instead of that of its class.",
     )
-
     optional: bool = Field(
         default=False,
         exclude_if=not_,
