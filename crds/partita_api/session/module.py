@@ -225,8 +225,7 @@ class ModelSource(SpecModel):
     weights: str | None = Field(
         default=None,
         max_length=1024,
-        description="Path or URI of the weights for the entrypoint's model: .safetensors, or a state dict (.pt, .pth, "
-        ".bin).",
+        description="Path or URI of the entrypoint's weights: .safetensors, .pt, .pth or .bin.",
     )
     sha256: str | None = Field(
         default=None,
@@ -270,16 +269,10 @@ class FunctionSource(SpecModel):
         default=10, ge=0, le=60_000, description="Milliseconds of the SLO that are reserved for one call."
     )
     image: ImageName | None = Field(
-        default=None,
-        exclude_if=is_unset,
-        description="Image of a container beside the frontend that runs the function; it needs Python 3.11 or newer "
-        "with numpy. Needs engine KubeRay.",
+        default=None, exclude_if=is_unset, description="Image of a container of its own. Needs engine KubeRay."
     )
     resources: ResourceAmounts | None = Field(
-        default=None,
-        exclude_if=is_unset,
-        description="Requests and limits of this container; for functions of one image, the largest amounts. Default: "
-        "kuberay.functionResources of the chart.",
+        default=None, exclude_if=is_unset, description="What this container requests, and its limits."
     )
 
 
