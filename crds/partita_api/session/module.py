@@ -228,9 +228,7 @@ class ModelSource(SpecModel):
         description="Path or URI of the entrypoint's weights: .safetensors, .pt, .pth or .bin.",
     )
     sha256: str | None = Field(
-        default=None,
-        pattern=r"^[0-9a-f]{64}$",
-        description="SHA-256 digest of the file or the weights. It is checked before loading.",
+        default=None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 digest of the file or weights, which is checked."
     )
     hugging_face: str | None = Field(
         default=None,
