@@ -110,7 +110,7 @@ class Client:
             answer = self._client.request(method, url, **options)
         if answer.is_success:
             return answer
-        raise _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
+        raise _refusal(url, answer)
 
     def _events(self, url: str, payload: Payload) -> Iterator[StreamEvent]:
         headers = {**payload.headers, "Accept": EVENT_STREAM}
@@ -118,7 +118,7 @@ class Client:
         with _answering(url), self._client.stream("POST", url, content=payload.body, headers=headers) as answer:
             if not answer.is_success:
                 answer.read()
-                raise _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
+                raise _refusal(url, answer)
             for part in answer.iter_raw():
                 yield from reader.events(part)
 
@@ -138,6 +138,10 @@ def _payload(inputs: Inputs, deadline_ms: float | None, binary_outputs: bool) ->
     tensors = inputs if isinstance(inputs, Mapping) else {"input": np.asarray(inputs)}
     parameters = {} if deadline_ms is None else {"timeout": max(1, round(deadline_ms * 1000))}
     return encode_request(tensors, parameters=parameters, binary_outputs=binary_outputs)
+
+
+def _refusal(url: str, answer: httpx.Response) -> InferenceError:
+    return _error(url, answer.status_code, _message(answer), _seconds(answer.headers.get("Retry-After", "")))
 
 
 def _error(url: str, status: int, message: str, retry_after_s: float | None = None) -> InferenceError:

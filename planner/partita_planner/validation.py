@@ -15,7 +15,7 @@ from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
-from partita_api.session.execution import CutDType, common_weights
+from partita_api.session.execution import CutDType, common_weights, weights_bytes
 from partita_api.session.module import Join, Module
 from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
@@ -183,19 +183,18 @@ class _Check:
         for name, members in self._members().items():
             _, _, first = members[0]
             busy = largest = 0.0
-            weights: dict[str, float] = {}
+            weights: list[tuple[str, float]] = []
             for module, pipeline, stage in members:
                 profile = self.problem.profiles[module.name, stage.pool]
                 execution = ceil(_execution_micros(profile, stage, pipeline.batch_size))
                 busy += float(pipeline.throughput) * execution / pipeline.batch_size / 1e6
                 static, dynamic = _memory_bytes(profile, stage, pipeline.batch_size)
-                loaded = self._weights(module.name)
-                weights[loaded] = max(static, weights.get(loaded, 0.0))
+                weights.append((self._weights(module.name), static))
                 largest = max(largest, dynamic)
             if busy > first.replicas * (1 + TOLERANCE):
                 yield f"sub-cluster {name!r} needs {busy:g} vGPUs for what it is to serve, and has {first.replicas}"
             memory = self.pools[first.pool].spec.memory
-            if memory is not None and (sum(weights.values()) + largest) * first.vgpu_divisor > float(memory):
+            if memory is not None and (weights_bytes(weights) + largest) * first.vgpu_divisor > float(memory):
                 yield f"the models of sub-cluster {name!r} do not fit the memory of a vGPU of {first.pool!r}"
 
     def _weights(self, module: str) -> str:

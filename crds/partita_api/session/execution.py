@@ -1,5 +1,6 @@
 """How a session's models run: the backend of their blocks, the element type between stages, and batching."""
 
+from collections.abc import Hashable, Iterable
 from enum import StrEnum
 
 from pydantic import Field
@@ -31,6 +32,18 @@ def common_weights(model: ModelSource, backend: Backend) -> str | None:
     if backend is Backend.TENSORRT or (model.file or "").endswith(".onnx"):
         return None
     return model.model_dump_json(exclude_defaults=True)
+
+
+def weights_bytes(models: Iterable[tuple[Hashable, float]]) -> float:
+    """What models of one process need for their weights, from what identifies them and the bytes of each model.
+
+    >>> weights_bytes([("bert", 100), ("resnet", 50), ("bert", 100)])
+    150
+    """
+    largest: dict[Hashable, float] = {}
+    for identity, needed in models:
+        largest[identity] = max(needed, largest.get(identity, 0))
+    return sum(largest.values())
 
 
 class CutDType(StrEnum):

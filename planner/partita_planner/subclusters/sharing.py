@@ -15,7 +15,7 @@ from partita_api.inferencesession import CostModel, InferenceSessionSpec, Object
 from partita_api.module_graph import with_size_classes
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
 from partita_api.profile import Profile
-from partita_api.session.execution import common_weights
+from partita_api.session.execution import common_weights, weights_bytes
 from partita_api.session.size_classes import size_classes
 from partita_planner.problem import PlanningProblem, Pool
 from partita_planner.session.latency import SECOND, collection_micros
@@ -178,10 +178,8 @@ def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
 
 def _fit(members: Sequence[_Member], options: Sequence[_BatchOption], pool: Pool) -> bool:
     """Symphony, appendix A, equation 5; not checked if the pool does not state its memory."""
-    weights: dict[str, int] = {}
-    for member in members:
-        weights[member.weights] = max(member.static_bytes, weights.get(member.weights, 0))
-    needed = sum(weights.values()) + max(option.dynamic_bytes for option in options)
+    static = weights_bytes((member.weights, member.static_bytes) for member in members)
+    needed = static + max(option.dynamic_bytes for option in options)
     return pool.spec.memory is None or needed <= float(pool.spec.memory)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from partita_api.session.execution import weights_bytes
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.shared_weights import SharedWeights
@@ -184,12 +185,8 @@ def check_memory(arguments: StageArguments, there: Sequence[LoadedModel], memory
     """
     if memory_bytes is None:
         return
-    weights: dict[object, int] = {}
     models = [(arguments.build, arguments.static_bytes), *((loaded.build, loaded.static_bytes) for loaded in there)]
-    for number, (build, needed) in enumerate(models):
-        key = build.weights or number
-        weights[key] = max(needed, weights.get(key, 0))
-    static = sum(weights.values())
+    static = weights_bytes((build.weights or number, needed) for number, (build, needed) in enumerate(models))
     dynamic = max([arguments.dynamic_bytes, *(loaded.dynamic_bytes for loaded in there)])
     if static + dynamic > memory_bytes:
         raise VgpuMemoryError(

@@ -205,11 +205,12 @@ class SampleTensors:
         """Raises DataflowError if numbers select no rows of the target's tables."""
         vocabularies = self._interface.vocabularies_of(target)
         for samples, spec, count in zip(rows, specs_of(inputs), vocabularies, strict=False):
-            wrong = [outside(array, count) for array in samples] if count else []
-            if (number := next((found for found in wrong if found is not None), None)) is not None:
+            arrays = samples if isinstance(samples, list) else [samples]
+            wrong = [number for array in arrays if (number := outside(array, count)) is not None] if count else []
+            if wrong:
                 name = f" as {spec.name!r}" if isinstance(spec, NamedInput) else ""
                 raise DataflowError(
-                    f"{module!r} answered {number} for {target!r}{name}, whose model has rows 0 to {count - 1} only; "
+                    f"{module!r} answered {wrong[0]} for {target!r}{name}, whose model has rows 0 to {count - 1} only; "
                     f"{TOKENIZE}"
                 )
 
