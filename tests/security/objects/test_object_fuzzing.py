@@ -74,7 +74,7 @@ def generated(kind: str, count: int) -> list[Json]:
 async def test_a_cluster_full_of_fuzzed_objects_stops_no_session(
     namespace: Kubectl, operators: Operators, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = [found for kind in ("GPUPool", "InferenceSession", "PipelinePlan") for found in generated(kind, 40)]
+    made = [found for kind in ("GPUPool", "InferenceSession", "PipelinePlan") for found in generated(kind, 60)]
     await asyncio.to_thread(namespace.apply, pool("fast"), session("traffic", pools=["fast"]))
     async with operators.running():
         for action in (("create",), ("apply", "--server-side", "--force-conflicts", "--subresource=status")):
