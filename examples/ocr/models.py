@@ -11,7 +11,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper
 from torch import nn
 
-from ocr.padding import chosen_by_padding, indifferent_to_padding
+from ocr.padding import indifferent_to_padding
 from partita_runtime.models.onnx.module import onnx_module
 
 FILES: Final = {
@@ -27,7 +27,7 @@ def detector() -> nn.Module:
     Height and width are multiples of 32.
     """
     padded, _ = indifferent_to_padding(original("detector"))
-    return onnx_module(chosen_by_padding(original("detector"), padded))
+    return onnx_module(padded)
 
 
 def classifier() -> nn.Module:
@@ -50,7 +50,7 @@ def recognizer() -> nn.Module:
         ]
     )
     padded.graph.output[0].name = "characters/pixels"
-    return onnx_module(chosen_by_padding(original("recognizer"), padded))
+    return onnx_module(padded)
 
 
 def original(name: str) -> ModelProto:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 PADDING: Final = -4.0
 """The value of padding. Those of pixels are from -1 to 1."""
@@ -34,56 +34,7 @@ def indifferent_to_padding(model: ModelProto) -> tuple[ModelProto, str]:
     return rewritten, rewriting.last_mask
 
 
-def chosen_by_padding(plain: ModelProto, padded: ModelProto) -> ModelProto:
-    """One network that computes `padded` for inputs with padding, and `plain` for all others, which is faster.
-
-    Both have the same input, and outputs of the same types. Each branch has its own weights: ONNX Runtime optimizes
-    convolutions by weights that are in the same graph.
-    """
-    (entry,) = (value.name for value in plain.graph.input)
-    chosen = ModelProto()
-    chosen.CopyFrom(plain)
-    del chosen.graph.node[:], chosen.graph.value_info[:], chosen.graph.initializer[:]
-    chosen.graph.initializer.append(numpy_helper.from_array(_LEAST_PIXEL, "padding/limit"))
-    chosen.graph.node.extend(
-        [
-            helper.make_node("ReduceMin", [entry], ["padding/least"], keepdims=0),
-            helper.make_node("Less", ["padding/least", "padding/limit"], ["padding/is_there"]),
-            helper.make_node(
-                "If",
-                ["padding/is_there"],
-                [output.name for output in plain.graph.output],
-                then_branch=_branch(padded, "padded"),
-                else_branch=_branch(plain, "plain"),
-            ),
-        ]
-    )
-    return chosen
-
-
-def _branch(model: ModelProto, prefix: str) -> GraphProto:
-    """The nodes and weights of a network, under names of their own."""
-    branch = GraphProto(name=prefix)
-    branch.node.extend(model.graph.node)
-    branch.initializer.extend(model.graph.initializer)
-    branch.output.extend(model.graph.output)
-    own = [name for node in model.graph.node for name in node.output if name]
-    names = {name: f"{prefix}/{name}" for name in (*own, *(weight.name for weight in model.graph.initializer))}
-    for weight in branch.initializer:
-        weight.name = names[weight.name]
-    for node in branch.node:
-        node.ClearField("name")
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names.get(name, name) for name in node.output]
-    for output in branch.output:
-        output.name = names[output.name]
-        output.type.tensor_type.ClearField("shape")
-    return branch
-
-
-_LEAST_PIXEL: Final = np.array(PADDING / 2, np.float32)
-"""Padding is below it."""
-_CONSTANTS: Final = {"padding/least_pixel": _LEAST_PIXEL, "padding/one": 1.0, "padding/never": 1e9}
+_CONSTANTS: Final = {"padding/least_pixel": PADDING / 2, "padding/one": 1.0, "padding/never": 1e9}
 
 
 class _Rewriting:
