@@ -24,6 +24,8 @@ SHARED = replace(application("shared").model("only"), slo_ms=20_000).with_spec(
 """Two frontends share one replica."""
 APART = replace(application("apart").model("only"), slo_ms=3_000).with_spec(frontend=SHARED.session.spec.frontend)
 """One of its outputs is known seconds before the other one."""
+EARLY = replace(application("early").model("quick").model("slow", beta_micros=3_000_000), slo_ms=20_000)
+"""One of its outputs is known seconds before the other one."""
 _LYING = application("lying").slo(600).deferred().with_spec(autoscaling=Autoscaling(window_seconds=2))
 LYING = _LYING.model("only", alpha_micros=5_000, beta_micros=45_000)
 """Its profile has a third of the replica's actual time, which LYING_AS_IT_IS has."""

@@ -13,7 +13,7 @@ from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.models import convolutional
 from tests.runtime.serving.on_ray.deployment import Deployment, Loading
 from tests.runtime.serving.plans import Application
-from tests.runtime.serving.sessions import NETWORK, STEADY, TRAFFIC
+from tests.runtime.serving.sessions import EARLY, NETWORK, STEADY, TRAFFIC
 from tests.runtime.serving.telemetry.collector import Collector
 from tritonclient.utils import InferenceServerException
 
@@ -148,6 +148,24 @@ def frontend(deployment: Deployment, app: Application) -> str:
 def test_large_requests_are_answered(deployment: Deployment) -> None:
     samples = np.random.default_rng(6).standard_normal((64, 3, 16, 16), np.float32)
     assert infer(deployment, NETWORK, samples).as_numpy("network").shape == (64, 10)
+
+
+def test_outputs_pass_the_proxy_as_soon_as_they_are_known(deployment: Deployment) -> None:
+    """The proxy collects no events, and says when a client leaves in the middle."""
+    deployment.deploy(EARLY)
+    tensors = [{"name": name, "datatype": "FP32", "shape": [1, 2, 2], "data": [0] * 4} for name in ("quick", "slow")]
+    url, events = f"http://{deployment.url(EARLY)}/v2/models/early/infer", {"accept": "text/event-stream"}
+
+    with httpx.stream("POST", url, json={"inputs": tensors}, headers=events, timeout=60) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        first, *others = answer.iter_text()
+    kinds = [[line for line in part.splitlines() if line.startswith("event: ")] for part in (first, "".join(others))]
+    assert kinds == [["event: output"], ["event: output", "event: answer"]]
+
+    with httpx.stream("POST", url, json={"inputs": tensors}, headers=events, timeout=60) as answer:
+        next(answer.iter_text())
+    deployment.until(lambda: "cancelled" in deployment.signals(EARLY)["outcomes"], "the frontend knows")
+    deployment.remove(lambda name: "early" in name)
 
 
 def test_scaling_up_and_down_loses_no_request(deployment: Deployment) -> None:
