@@ -31,8 +31,10 @@ def block_memory(model: PartitionedModel, inputs: Inputs) -> tuple[BlockMemory, 
 
 
 def _weights_bytes(block: torch.nn.Module) -> int:
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()}
-    return sum(storages.values())
+    storages: dict[int, int] = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()
+    }
+    return sum(storages.values()) + (block.graph_bytes if isinstance(block, OnnxModule) else 0)
 
 
 def _counted(blocks: Sequence[torch.nn.Module], inputs: Inputs) -> list[int]:

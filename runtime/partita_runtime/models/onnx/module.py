@@ -74,6 +74,16 @@ class OnnxModule(torch.nn.Module):
             input_names=names,
         )
 
+    @property
+    def graph_bytes(self) -> int:
+        """The weights and constants that are in the graph itself: small ones, and those of branches and loops."""
+        from onnx import TensorProto  # not in the images of the planner and the operator
+
+        from partita_runtime.models.onnx.nodes import all_tensors
+
+        there = all_tensors(self.model.graph)
+        return sum(tensor.ByteSize() for tensor in there if tensor.data_location != TensorProto.EXTERNAL)
+
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The graph's outputs for its inputs. Raises ModelError if ONNX Runtime cannot run the graph."""
         feeds = {name: tensor.numpy(force=True) for name, tensor in zip(self.input_names, tensors, strict=True)}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Final
 
-from onnx import AttributeProto, GraphProto, NodeProto
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
 SHAPE_FROM_DATA: Final = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "If", "Loop", "Scan"})
 """The shape of what they return depends on the numbers in their operands."""
@@ -27,6 +27,19 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
         yield node
         for inner in inner_graphs(node):
             yield from all_nodes(inner)
+
+
+def all_tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The weights and constants of the graph, and those of the graphs in its nodes."""
+    yield from graph.initializer
+    yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for inner in inner_graphs(node):
+            yield from all_tensors(inner)
 
 
 def inner_graphs(node: NodeProto) -> list[GraphProto]:

@@ -5,11 +5,11 @@ from typing import Final, NamedTuple
 
 import onnx
 import onnx.inliner
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import ModelProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo
 
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.onnx.nodes import all_nodes
+from partita_runtime.models.onnx.nodes import all_nodes, all_tensors
 
 DOMAINS: Final = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Domains of the operators that ONNX Runtime has without a library of the user."""
@@ -37,7 +37,7 @@ def read_onnx(path: Path, *, alone: bool) -> OnnxFile:
     if not model.graph.node:
         raise _unreadable(path, "its graph is empty: the file is truncated, or no ONNX model")
     _check_operators(path, model)
-    external = [tensor for tensor in _tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
+    external = [tensor for tensor in all_tensors(model.graph) if tensor.data_location == TensorProto.EXTERNAL]
     if external and alone:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
@@ -87,17 +87,6 @@ def _check_external(path: Path, tensor: TensorProto) -> None:
         raise _unreadable(path, f"the file {location} with the weights of {tensor.name} is missing beside it")
     if file.stat().st_size < (info.offset or 0) + (info.length or 0):
         raise _unreadable(path, f"the file {location} is too short for the weights of {tensor.name}")
-
-
-def _tensors(graph: GraphProto) -> list[TensorProto]:
-    """The weights of the graph and of the graphs in its nodes."""
-    found = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-    for node in all_nodes(graph):
-        for attribute in node.attribute:
-            found += [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                found += inner.initializer
-    return found
 
 
 def _unreadable(path: Path, problem: str) -> ModelError:
