@@ -12,6 +12,8 @@ from transformers import BertConfig, BertModel
 
 PADDING: Final = 0
 """The number of the word piece [PAD]. No text has it: see `texts.py`."""
+_LEAST_NORM: Final = 1e-6
+"""Divides vectors of padding. It is not 0 in half precision, either."""
 
 
 def encoder() -> nn.Module:
@@ -44,4 +46,5 @@ class _Encoder(nn.Module):
     def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
         is_text = (tokens != PADDING).long()
         states = self.bert(input_ids=tokens, attention_mask=is_text).last_hidden_state * is_text[:, :, None]
-        return {"vector": normalize(states.sum(1), dim=-1), "pieces": normalize(states, dim=-1)}
+        vector, pieces = (normalize(vectors, dim=-1, eps=_LEAST_NORM) for vectors in (states.sum(1), states))
+        return {"vector": vector, "pieces": pieces}
