@@ -123,8 +123,8 @@ def test_quantized_budgets_are_the_cheapest_multiples(interval: float, budgets: 
     assert list(QuantizedSplit(interval).budgets(workload, RULES)) == [[budgets]]
 
 
-def test_the_largest_quantized_budget_is_the_slo() -> None:
-    workload = chain(3.0, module("x", (1, 30), (2, 10)))
+def test_the_largest_quantized_budget_is_the_last_multiple() -> None:
+    workload = chain(3.1, module("x", (1, 30), (2, 10)))
 
     assert list(QuantizedSplit(3.0).budgets(workload, RULES)) == [[{"x": 3.0}]]
 
