@@ -109,8 +109,11 @@ class SchedulingCore:
         if known is not None:
             self._batches.occupy(known, self._clock, until)
 
-    def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
+    def arrive(self, request_id: int, module: str, deadline: int, now: int, call: int | None = None) -> None:
         """A (sub-)request for `module`; `deadline` is the time by which this module must answer.
+
+        `call` is the number of the client's call, the same in every module. Some policies keep the requests of a call
+        together (`policies.query`). Without it, the request is a call of its own.
 
         Raises KeyError if the plan does not serve the module, ValueError if the core already has the request.
         """
@@ -120,7 +123,7 @@ class SchedulingCore:
             raise KeyError(f"plan {current.name!r} serves no module {module!r}")
         clock = self._clock if now < self._clock else now
         key: object = request_id
-        request = QueuedRequest(deadline, key, clock, 0, module)
+        request = QueuedRequest(deadline, key, clock, 0, module, call)
         if self._live.setdefault(key, request) is not request:
             raise ValueError(f"request {request_id} is already being served; give each request a unique id")
         self._clock = clock
@@ -329,7 +332,7 @@ class SchedulingCore:
             else:
                 if failed:
                     request = QueuedRequest(
-                        request.deadline, request.key, request.arrived, request.failures + 1, module.name
+                        request.deadline, request.key, request.arrived, request.failures + 1, module.name, request.call
                     )
                     self._live[request.key] = request
                 module.queue.add(request)

@@ -2,7 +2,7 @@
 
     ["plan", {...}]
     ["worker_joined", ["detect", "a", 0], "worker-0", "node-0", 1000, null]
-    ["arrive", 17, "detect", 98000, 1250]
+    ["arrive", 17, "detect", 98000, 1250, null]
     ["advance", 3000, [["dispatch", 0, "detect", "a", [17], ["worker-0"], [3000], 9000, 98000, []]]]
 
 A replay (`simulation.trace_replay`) makes the same decisions.
@@ -74,9 +74,9 @@ class RecordedCore(SchedulingCore):
         super().worker_busy(worker, until, now)
         self._record("worker_busy", worker, until, now)
 
-    def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
-        super().arrive(request_id, module, deadline, now)
-        self._record("arrive", request_id, module, deadline, now)
+    def arrive(self, request_id: int, module: str, deadline: int, now: int, call: int | None = None) -> None:
+        super().arrive(request_id, module, deadline, now, call)
+        self._record("arrive", request_id, module, deadline, now, call)
 
     def cancel(self, request_id: int, now: int) -> None:
         super().cancel(request_id, now)

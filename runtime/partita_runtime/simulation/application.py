@@ -62,7 +62,7 @@ class SimulatedApplication:
         self.tally.offered += 1
         if ended is not None:
             self._ends[request_id] = ended
-        self._begin(self._graph.start(request_id, self._clock.now + self._slo, self._root_samples))
+        self._begin(request_id, self._graph.start(request_id, self._clock.now + self._slo, self._root_samples))
 
     def refused(self, reason: DropReason) -> None:
         """One more request, which is not admitted."""
@@ -84,7 +84,7 @@ class SimulatedApplication:
         if request_id is None:
             return
         if self._graph.is_optional(drop.request_id):
-            self._begin(self._graph.left_out(drop.request_id))
+            self._begin(request_id, self._graph.left_out(drop.request_id))
             self._finish(request_id)
             return
         for other in self._graph.failed(drop.request_id):
@@ -99,11 +99,12 @@ class SimulatedApplication:
         ended = self._ends.pop(request_id, None)
         return ended is not None and ended(reason)
 
-    def _begin(self, subs: Iterable[SubRequest]) -> None:
+    def _begin(self, request_id: int, subs: Iterable[SubRequest]) -> None:
+        """Run sub-requests; a request is one call."""
         for sub in subs:
             micros = self._reserved.get(sub.module)
             if micros is None:
-                self._core.arrive(sub.sub_id, self._served_by(sub.module), sub.deadline, self._clock.now)
+                self._core.arrive(sub.sub_id, self._served_by(sub.module), sub.deadline, self._clock.now, request_id)
             else:
                 self._clock.at(self._clock.now + micros, self._completed, sub.sub_id, sub.module)
 
@@ -121,7 +122,7 @@ class SimulatedApplication:
             for target, (most, share) in self._fan_outs[module].items()
         }
         children |= {target: 0 for target, share in self._shares[module].items() if self._generator.random() >= share}
-        self._begin(self._graph.completed(sub_id, children))
+        self._begin(request_id, self._graph.completed(sub_id, children))
         for other in self._graph.take_superseded():
             self._core.cancel(other.sub_id, self._clock.now)
         self._finish(request_id)

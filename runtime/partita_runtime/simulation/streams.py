@@ -112,7 +112,7 @@ def _arriving(core: SchedulingCore, queries: _Queries, streams: Sequence[Request
 
     def all_samples(query: int) -> None:
         for sample in range(firsts[query], firsts[query + 1]):
-            arrive(sample, modules[query], deadlines[query], times[query])
+            arrive(sample, modules[query], deadlines[query], times[query], query)
 
     firsts = _compact(queries.first_samples)
     return one_sample if firsts[-1] == len(times) else all_samples

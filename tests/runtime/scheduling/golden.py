@@ -170,24 +170,24 @@ def fan_out(policy: str) -> Driver:
     graph = RequestGraph(application.build().spec, plan)
     crops: set[int] = set()
 
-    def spawn(subs: list[SubRequest]) -> None:
+    def spawn(request_id: int | None, subs: list[SubRequest]) -> None:
         for sub in subs:
             if sub.module in ("crop", "merge"):
                 crops.update([sub.sub_id] if sub.module == "crop" else [])
                 driver.at(driver.now + 300, partial(ended, sub.sub_id, True))
             else:
-                driver.arrive(sub.sub_id, sub.module, driver.now, sub.deadline)
+                driver.arrive(sub.sub_id, sub.module, driver.now, sub.deadline, request_id)
 
     def ended(sub_id: int, answered: bool) -> None:
         samples = {"car": random.randrange(4), "person": random.randrange(3)}
         if answered:
-            spawn(graph.completed(sub_id, samples if sub_id in crops else None))
+            spawn(graph.request_of(sub_id), graph.completed(sub_id, samples if sub_id in crops else None))
         else:
             for sub in graph.failed(sub_id):
                 driver.cancel(sub.sub_id, driver.now)
 
     def start(request_id: int) -> None:
-        spawn(graph.start(request_id, driver.now + 16_000, {"detect": 1}))
+        spawn(request_id, graph.start(request_id, driver.now + 16_000, {"detect": 1}))
 
     driver.ended = ended
     at = 0

@@ -144,12 +144,12 @@ class Driver:
         self._order += 1
         heappush(self._calls, (time, self._order, call))
 
-    def arrive(self, request_id: int, module_name: str, at: int, deadline: int) -> None:
-        def call() -> None:
+    def arrive(self, request_id: int, module_name: str, at: int, deadline: int, call: int | None = None) -> None:
+        def arrives() -> None:
             self._waiting.add(request_id)
-            self.core.arrive(request_id, module_name, deadline, self.now)
+            self.core.arrive(request_id, module_name, deadline, self.now, call)
 
-        self.at(at, call)
+        self.at(at, arrives)
 
     def cancel(self, request_id: int, at: int) -> None:
         def call() -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.builders import SessionBuilder, linear_profiles, pool, problem, profile, session
 from tests.runtime.scheduling.plans import module, plan_of, stage
@@ -189,6 +190,19 @@ def test_fan_out_follows_the_edges() -> None:
     )
     assert cars / report.offered == pytest.approx(1.5, rel=0.05)
     assert persons / report.offered == pytest.approx(0.5, rel=0.1)
+
+
+def test_calls_that_were_one_batch_are_queries_of_their_own_behind_it() -> None:
+    built = session("s").slo(100).model("detect").model("crop").edge("detect", "crop", mean="2", most=2)
+    plan = plan_of(
+        module("detect", budget_micros=40_000).pipeline(4, stage("gpu")),
+        module("crop", budget_micros=40_000).pipeline(8, stage("gpu", replicas=4)),
+    )
+    queries = plan.modules[1].model_copy(update={"policy": "Elsa"})
+    plan = plan.model_copy(update={"modules": (plan.modules[0], queries)})
+    report = simulate_scheduling(built.build().spec, plan, lambda *_: np.array([0.1] * 3), 1, seed=1)
+
+    assert report.batch_sizes == {"detect/a": {3: 1}, "crop/a": {2: 3}}
 
 
 def test_conditions_send_their_share_of_the_answers() -> None:

@@ -68,6 +68,15 @@ def test_a_query_is_in_time_if_all_its_samples_are() -> None:
     assert report.batch_sizes == {"m/a": {1: 1, 3: 1, 4: 1}}
 
 
+@pytest.mark.parametrize("policy", ["Elsa", "Fifs"])
+def test_queries_that_arrive_at_the_same_time_keep_apart(policy: str) -> None:
+    plan = plan_of(module("m").pipeline(4, stage("gpu")), policy=policy)
+    stream = RequestStream("m", lambda *_: np.array([0.1, 0.1]), 40, lambda *_: np.array([1, 3]))
+    report = simulate_streams(plan, [stream], 1, seed=0)["m"]
+
+    assert report.batch_sizes == {"m/a": {1: 1, 3: 1}}
+
+
 def test_models_that_share_links_may_be_evaluated_twice_at_one_time() -> None:
     """A batch of one model delays the other on the network, and both are evaluated again before a dispatch."""
     plan = plan_of(

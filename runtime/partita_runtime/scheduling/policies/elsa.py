@@ -8,7 +8,7 @@ from partita_runtime.scheduling.reservations.path_search import WorkerPath, find
 
 
 class Elsa(Policy):
-    """Each query is one batch. The pipelines have vGPUs of different sizes. Requests with one arrival time are a query.
+    """Each query is one batch. The pipelines have vGPUs of different sizes. The requests of a call are one query.
 
     On arrival, a query goes to the smallest vGPU that is in time, that is, to the slowest pipeline on which its slack
     `SLA - alpha (T_wait + beta T_estimated)` is at least 0 (Equation 2: above 0). If every pipeline is late, the query

@@ -10,7 +10,7 @@ from partita_runtime.scheduling.reservations.path_search import find_path
 class Fifs(Policy):
     """Assigns the next query to the worker that has been idle longest, regardless of its size.
 
-    The requests that arrive at the same time are one query; queries are neither merged nor dropped.
+    The requests of a call are one query; queries are neither merged nor dropped.
     """
 
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:

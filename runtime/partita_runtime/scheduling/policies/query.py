@@ -1,4 +1,4 @@
-"""Queries: requests that arrive together, such as the samples of one call, and are executed together."""
+"""Queries: the requests of one call that wait at a module, and are executed together."""
 
 from itertools import takewhile
 
@@ -8,6 +8,14 @@ from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 
 def next_query(module: ModuleState, pipelines: list[PipelineState]) -> list[QueuedRequest]:
-    """The requests at the front of the queue that arrived at the same time, at most the largest batch size."""
-    front = module.queue.front(max([pipeline.batch_size for pipeline in pipelines]))
-    return list(takewhile(lambda request: request.arrived == front[0].arrived, front))
+    """The first request of the queue and those of its call and deadline, at most the largest batch size.
+
+    Calls that arrive at the same time are different queries: a batch of several calls upstream is answered at once.
+    """
+    first = module.queue[0]
+    call = first.call
+    if call is None:
+        return [first]
+    largest = max([pipeline.batch_size for pipeline in pipelines])
+    simultaneous = takewhile(lambda request: request.deadline == first.deadline, module.queue)
+    return [request for request in simultaneous if request.call == call][:largest]

@@ -14,9 +14,11 @@ _DEADLINE: Final = attrgetter("deadline")
 class QueuedRequest:
     """A request in the core; a queue orders requests by deadline, then by id."""
 
-    __slots__ = ("arrived", "batch_id", "deadline", "failures", "key", "module", "waits")
+    __slots__ = ("arrived", "batch_id", "call", "deadline", "failures", "key", "module", "waits")
 
-    def __init__(self, deadline: int, key: object, arrived: int, failures: int, module: str = "") -> None:
+    def __init__(
+        self, deadline: int, key: object, arrived: int, failures: int, module: str = "", call: object = None
+    ) -> None:
         self.deadline = deadline
         self.key = key
         """The request's id, an int, typed as object: compiled code would create a new int object at each use. With
@@ -26,6 +28,8 @@ class QueuedRequest:
         self.failures = failures
         """Failed executions of this request."""
         self.module = module
+        self.call = call
+        """The number of its call, an int; None if it is a call of its own."""
         self.waits = False
         """Whether it is in the queue of its module."""
         self.batch_id = -1

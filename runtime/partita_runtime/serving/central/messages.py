@@ -80,6 +80,8 @@ class SubRequestArrived(_Entry):
     module: Name
     deadline: Micros
     at: Micros
+    call: Id
+    """Numbers the client's call within the frontend."""
 
 
 @dataclass(slots=True)

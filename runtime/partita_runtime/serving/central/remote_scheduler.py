@@ -37,6 +37,7 @@ class _PendingSubRequest:
 
     module: str
     deadline: int
+    call: int
     batch_id: int | None = None
     """The batch that it is in; None while it waits for one."""
 
@@ -167,9 +168,9 @@ class RemoteScheduler:
         self._workers.get(worker, {}).pop(stage, None)
         self._unsent.workers_left.append(WorkerLeft(*stage, worker))
 
-    def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
-        """A sub-request waits for a batch."""
-        self._sub_requests[request_id] = _PendingSubRequest(module, deadline)
+    def arrive(self, request_id: int, module: str, deadline: int, now: int, call: int) -> None:
+        """A sub-request of a call waits for a batch."""
+        self._sub_requests[request_id] = _PendingSubRequest(module, deadline, call)
         self._wait(request_id, now)
 
     def cancel(self, request_id: int, now: int) -> None:
@@ -224,7 +225,8 @@ class RemoteScheduler:
     def _wait(self, request_id: int, now: int) -> None:
         pending = self._sub_requests[request_id]
         if self._registered:
-            self._unsent.arrived.append(SubRequestArrived(request_id, pending.module, pending.deadline, now))
+            arrived = SubRequestArrived(request_id, pending.module, pending.deadline, now, pending.call)
+            self._unsent.arrived.append(arrived)
         else:
             heappush(self._last_moments, (self._last_moment(pending), request_id))
         self.wake()
@@ -276,7 +278,7 @@ class RemoteScheduler:
             ],
             workers_busy=sorted(self._busy(), key=lambda busy: busy.until),
             arrived=[
-                SubRequestArrived(r, p.module, p.deadline, now)
+                SubRequestArrived(r, p.module, p.deadline, now, p.call)
                 for r, p in self._sub_requests.items()
                 if p.batch_id is None
             ],

@@ -200,7 +200,7 @@ class SharedPlan:
         request_id = self._next_request
         self._next_request += 1
         module = _share(arrived.module, frontend)
-        self._core.arrive(request_id, module, arrived.deadline + offset, arrived.at + offset)
+        self._core.arrive(request_id, module, arrived.deadline + offset, arrived.at + offset, arrived.call)
         frontend.requests[arrived.id] = request_id
         self._requests[request_id] = (frontend, arrived.id)
 

@@ -142,9 +142,9 @@ class Dispatcher:
         """The scheduler's counters; None if the coordinator has them."""
         return self._core.signals()
 
-    def arrive(self, sub_id: int, module: str, deadline: int, now: int) -> None:
-        """A sub-request for a model has arrived."""
-        self._core.arrive(sub_id, module, deadline, now)
+    def arrive(self, sub_id: int, module: str, deadline: int, now: int, call: int) -> None:
+        """A sub-request of a call has arrived for a model."""
+        self._core.arrive(sub_id, module, deadline, now, call)
         self._wake()
 
     def cancel(self, sub_id: int, now: int) -> None:

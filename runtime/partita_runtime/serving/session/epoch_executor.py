@@ -76,6 +76,8 @@ class RequestExecution:
     """When it is given up, if it has not ended before."""
     trace: "RequestTrace | None"
     """None unless the request is sampled."""
+    number: int
+    """Of its call, as the scheduler knows it: the id of its first sample."""
     early: TakeOutputs | None = None
     """None if the request has one answer with all outputs."""
     given: set[str] = field(default_factory=set)
@@ -171,7 +173,8 @@ class EpochExecutor:
         now = self.dispatcher.now()
         time = self.slo_micros if request.timeout_micros is None else min(self.slo_micros, request.timeout_micros)
         deadline = arrived + time - self.dispatcher.answering_micros
-        call = RequestExecution(handler, now + GIVEN_UP_AFTER_SLOS * self.slo_micros + OVERDUE_MICROS, trace, early)
+        expires = now + GIVEN_UP_AFTER_SLOS * self.slo_micros + OVERDUE_MICROS
+        call = RequestExecution(handler, expires, trace, self._next_sample, early)
         for row in range(request.samples):
             sample_id = self._next_sample
             self._next_sample += 1
@@ -307,10 +310,11 @@ class EpochExecutor:
             elif module.endpoint is not None:
                 self._endpoints[sub.module].call(sub.sub_id)
             else:
-                sample = self._calls[sample_id].samples[sample_id]
+                call = self._calls[sample_id]
+                sample = call.samples[sample_id]
                 if (size_class := sample.size_class(sub)) is not None:
                     self._meter.size_classes[size_class] += 1
-                self.dispatcher.arrive(sub.sub_id, sample.served_by(sub), sub.deadline, now)
+                self.dispatcher.arrive(sub.sub_id, sample.served_by(sub), sub.deadline, now, call.number)
 
     def _proceed(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
         """A sub-request is answered; run those that follow it, or finish its sample."""

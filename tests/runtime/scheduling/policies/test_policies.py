@@ -32,8 +32,9 @@ TWO = module("m").pipeline(4, stage("gpu", replicas=2))
         pytest.param("ServeBatch:1", [0, 10, 2000], [(1000, 2), (3000, 1)], id="serve: waits for its timeout"),
         pytest.param("ServeBatch:1", [0, 0, 0, 0, 5], [(0, 4), (1005, 1)], id="serve: closes batches while busy"),
         pytest.param("Fifs", [0, 10, 20], [(0, 1), (600, 1), (1200, 1)], id="fifs: each query by itself"),
-        pytest.param("Fifs", [0, 0, 20, 20], [(0, 2), (700, 2)], id="fifs: requests that arrive together are a query"),
+        pytest.param("Fifs", [0, 0], [(0, 1), (600, 1)], id="fifs: also of those that arrive together"),
         pytest.param("Elsa", [0, 10, 20], [(0, 1), (10, 1), (20, 1)], id="elsa: placed on arrival"),
+        pytest.param("Elsa", [0, 0], [(0, 1), (0, 1)], id="elsa: also of those that arrive together"),
     ],
 )
 def test_when_and_how_much(policy: str, arrivals: list[int], want_dispatches: list[tuple[int, int]]) -> None:
@@ -149,6 +150,38 @@ def test_elsa_counts_the_wait_for_a_slice() -> None:
     driver.run()
 
     assert [dispatch.pipeline for _, dispatch in driver.dispatches] == ["b", "a"]
+
+
+@pytest.mark.parametrize("policy", ["Elsa", "Fifs"])
+def test_requests_of_one_call_are_a_query(policy: str) -> None:
+    """Two calls at the same time, with the same deadline and in turn: as from one batch upstream."""
+    driver = Driver(plan_of(ONE, policy=policy)).all_join()
+    for number, call in enumerate([7, 8, 7, 8, 7]):
+        driver.arrive(number, "m", 0, 5000, call)
+    driver.run()
+
+    assert [dispatch.request_ids for _, dispatch in driver.dispatches] == [(0, 2, 4), (1, 3)]
+
+
+def test_a_call_that_waited_for_workers_is_one_query_again() -> None:
+    """Its worker is lost while it waits there, with two requests that came later; all of them wait for another."""
+    driver = Driver(plan_of(ONE, policy="Elsa")).all_join()
+    for number, (at, call) in enumerate([(0, 7), (0, 7), (100, 8), (200, 7)]):
+        driver.arrive(number, "m", at, 5000, call)
+    driver.lose("m.a.0.0", 300)
+    driver.at(400, lambda: driver.join(StageRef("m", "a", 0), 0))
+    driver.run()
+
+    assert [(at, d.request_ids) for at, d in driver.dispatches if at >= 300] == [(400, (0, 1, 3)), (400, (2,))]
+
+
+def test_a_call_larger_than_every_batch_is_split() -> None:
+    driver = Driver(plan_of(ONE, policy="Elsa")).all_join()
+    for number in range(6):
+        driver.arrive(number, "m", 0, 5000, call=7)
+    driver.run()
+
+    assert [dispatch.request_ids for _, dispatch in driver.dispatches] == [(0, 1, 2, 3), (4, 5)]
 
 
 @pytest.mark.parametrize(("policy", "want_first"), [("Deferred", 2), ("Shepherd", 0)])

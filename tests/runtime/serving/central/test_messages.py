@@ -29,7 +29,7 @@ EVENTS = FrontendEvents(
     delays=BatchDelays(control=3, per_request=1),
     workers_joined=(WorkerJoined("detector", "a", 0, worker="w", node="n"),),
     workers_busy=(WorkerBusy("w", until=70),),
-    arrived=(SubRequestArrived(1, "detector", deadline=50, at=8),),
+    arrived=(SubRequestArrived(1, "detector", deadline=50, at=8, call=3),),
     completed=(StageCompleted(4, stage=0, at=7, took=None),),
     failed=(BatchFailed(5, reason="why"),),
     workers_left=(WorkerLeft("detector", "a", 0, worker="w"),),
@@ -57,12 +57,12 @@ def test_messages_arrive_as_they_were_sent(message: CoordinatorMessage) -> None:
 def test_entries_have_names_on_the_wire() -> None:
     sent = json.loads(EVENTS.model_dump_json())
 
-    assert sent["arrived"] == [{"id": 1, "module": "detector", "deadline": 50, "at": 8}]
+    assert sent["arrived"] == [{"id": 1, "module": "detector", "deadline": 50, "at": 8, "call": 3}]
     assert sent["completed"] == [{"batch": 4, "stage": 0, "at": 7, "took": None}]
     assert sent["workers_joined"] == [{"module": "detector", "pipeline": "a", "stage": 0, "worker": "w", "node": "n"}]
 
 
-ARRIVED = {"id": 1, "module": "detector", "deadline": 50, "at": 8}
+ARRIVED = {"id": 1, "module": "detector", "deadline": 50, "at": 8, "call": 3}
 
 
 @pytest.mark.parametrize(

@@ -236,8 +236,8 @@ class Peer(Receiver[CoordinatorMessage]):
 
 PLAN = shared().epoch.plan
 UNPLANNED = WorkerJoined("only", "p9", 0, "w", "n")
-ARRIVED = SubRequestArrived(1, "only", deadline=5, at=0)
-ARRIVED_ELSEWHERE = SubRequestArrived(1, "another", deadline=5, at=0)
+ARRIVED = SubRequestArrived(1, "only", deadline=5, at=0, call=1)
+ARRIVED_ELSEWHERE = SubRequestArrived(1, "another", deadline=5, at=0, call=1)
 REGISTER = Register(frontend="s", plan=PLAN, next_batch=0)
 
 

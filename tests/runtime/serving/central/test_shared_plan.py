@@ -53,9 +53,9 @@ class Frontends:
     def tell(self, name: str, now: int, **told: Any) -> None:
         self.plan.handle(name, FrontendEvents(sent=now + self.ahead[name], **told), now)
 
-    def arrive(self, name: str, number: int, now: int, deadline: int) -> None:
+    def arrive(self, name: str, number: int, now: int, deadline: int, call: int = 0) -> None:
         ahead = self.ahead[name]
-        self.tell(name, now, arrived=(SubRequestArrived(number, "m", deadline + ahead, now + ahead),))
+        self.tell(name, now, arrived=(SubRequestArrived(number, "m", deadline + ahead, now + ahead, call),))
 
     def complete(self, name: str, batch: int, now: int) -> None:
         self.tell(name, now, completed=(StageCompleted(batch, 0, now + self.ahead[name], None),))
@@ -107,6 +107,20 @@ def test_a_worker_runs_batches_of_both_frontends_one_after_the_other() -> None:
     counted = frontends.plan.signals(20_000)
     assert (counted.modules["m"].in_time, counted.pipelines["m", "a"].batch_sizes) == (4, {2: 2})
     assert (counted.stages[REF].workers, counted.workers["w"].busy_micros) == (("w",), 2000)
+
+
+def test_calls_keep_apart_where_the_policy_does_not_merge_them() -> None:
+    """Frontends number their calls independently, so both have a call 7 and a call 8."""
+    elsa = PLAN.model_copy(update={"policy": "Elsa"})
+    frontends = Frontends(SharedPlan(elsa, 0))
+    frontends.enter("one")
+    frontends.enter("other", ahead=0)
+    for name in ("one", "other"):
+        for number, call in enumerate([7, 8, 7, 8]):
+            frontends.arrive(name, number, 0, 9000, call)
+    frontends.run(20_000)
+    batches = [(name, batch.request_ids) for name, _, batch in frontends.dispatched]
+    assert sorted(batches) == [("one", (0, 2)), ("one", (1, 3)), ("other", (0, 2)), ("other", (1, 3))]
 
 
 @settings(max_examples=50, deadline=None)

@@ -48,6 +48,20 @@ async def test_a_whole_call_runs_on_the_smallest_slice_that_is_in_time(tmp_path:
     assert replayed(tmp_path).difference is None
 
 
+async def test_calls_that_were_one_batch_are_queries_of_their_own_behind_it() -> None:
+    """Two calls of two samples, which a module that forms batches answers together."""
+    batching = Batching(policy=BatchingPolicy.DEFERRED, modules={"queries": BatchingPolicy.ELSA})
+    app = application("behind").model("joined", outputs=((2, 2),)).model("queries").edge("joined", "queries")
+    async with stand(app.slo(2_000).with_spec(batching=batching)) as running:
+        answers = await asyncio.gather(*(post(running, samples=2) for _ in range(2)))
+        assert [status for status, _ in answers] == [200] * 2, answers
+        assert running.session.serving is not None
+        core = running.session.serving.dispatcher.signals()
+        assert core is not None
+        batches = {module: core.pipelines[module, "p0"].batch_sizes for module in ("joined", "queries")}
+        assert batches == {"joined": {4: 1}, "queries": {2: 2}}
+
+
 async def test_one_module_may_run_single_calls_while_another_forms_batches() -> None:
     """Eight calls at once: single calls in the module with Elsa, batches in the others."""
     batching = Batching(policy=BatchingPolicy.DEFERRED, modules={"queries": BatchingPolicy.ELSA})
