@@ -75,7 +75,7 @@ def largest_session() -> Json:
             "edges": [{"from": one, "to": other, **_condition_of(one), "fanOut": FAN_OUT} for one, other in ends],
             "pools": NAMES,
             "poolSelector": SELECTOR,
-            "batching": {"modules": dict.fromkeys(NAMES, "Eager")},
+            "batching": {"modules": dict.fromkeys(NAMES, "Elsa"), "elsa": {"alphaPercent": 120, "betaPercent": 120}},
             "maintenanceWindows": [WINDOW] * 16,
             "podTemplate": largest_template(),
             "versions": largest_versions(),

@@ -119,6 +119,13 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
             "spec.frontend.requestLog.authorization.key",
             id="a key outside of its Secret",
         ),
+        pytest.param(
+            SESSION,
+            "spec.batching",
+            {"elsa": {"alphaPercent": 0}},
+            "spec.batching.elsa.alphaPercent: Invalid value: 0",
+            id="no weight",
+        ),
         pytest.param(SESSION, "spec.objective.type", "Fun", '"Cost", "Power", "Throughput"', id="unknown objective"),
         pytest.param(
             SESSION,

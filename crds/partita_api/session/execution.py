@@ -75,6 +75,24 @@ class BatchingPolicy(StrEnum):
     ELSA = "Elsa"
 
 
+class ElsaSlack(SpecModel):
+    """The weights of the estimated time of a call on a vGPU, which policy Elsa compares with the time left."""
+
+    alpha_percent: int = Field(
+        default=100,
+        ge=10,
+        le=1000,
+        description="Weight of the whole estimated time. Above 100, calls go to larger vGPUs earlier: for calls that "
+        "are often late.",
+    )
+    beta_percent: int = Field(
+        default=100,
+        ge=10,
+        le=1000,
+        description="Weight of the profiled execution in it. Above 100: for executions that take longer than profiled.",
+    )
+
+
 class Batching(SpecModel):
     """How requests form batches."""
 
@@ -86,4 +104,9 @@ class Batching(SpecModel):
     )
     modules: dict[ModuleName, BatchingPolicy] = Field(
         default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
+    )
+    elsa: ElsaSlack = Field(
+        default=ElsaSlack(),
+        exclude_if=lambda elsa: elsa == ElsaSlack(),
+        description="For Elsa, a vGPU is in time if the time left is at least alpha * (wait + beta * execution).",
     )

@@ -11,7 +11,7 @@ from partita_api.meta import SpecModel
 from partita_api.module_graph import longest_after, with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
-from partita_api.session.execution import BatchingPolicy, CutDType
+from partita_api.session.execution import Batching, BatchingPolicy, CutDType, ElsaSlack
 from partita_runtime.scheduling.events import StageRef
 
 
@@ -89,7 +89,7 @@ class SchedulingPlan(SpecModel):
 
     name: str
     policy: str = BatchingPolicy.DEFERRED
-    """The name of a batching policy, with its parameter if it has one (see `policies.registry`)."""
+    """The name of a batching policy, with its parameters if it has some (see `policies.registry`)."""
     bandwidth: dict[str, float] = {}
     """Bits per second of one node's network, by GPUPool."""
     modules: tuple[ScheduledModule, ...]
@@ -136,9 +136,10 @@ def scheduling_plan(
     """
     session = with_size_classes(session)
     downstream = longest_after(session, {module.name: module.budget_micros for module in plan.modules})
+    policies = {name: _policy(session.batching, policy) for name, policy in session.batching.modules.items()}
     return SchedulingPlan(
         name=name,
-        policy=session.batching.policy,
+        policy=_policy(session.batching, session.batching.policy),
         bandwidth=dict(bandwidth),
         modules=tuple(
             ScheduledModule(
@@ -149,12 +150,20 @@ def scheduling_plan(
                     _pipeline(module.name, pipeline, profiles, session.execution.cut_dtype)
                     for pipeline in module.pipelines
                 ),
-                policy=session.batching.modules.get(module.name),
+                policy=policies.get(module.name),
             )
             for module in plan.modules
             if module.pipelines
         ),
     )
+
+
+def _policy(batching: Batching, policy: BatchingPolicy) -> str:
+    """A policy as `policies.registry` names it, with its parameters."""
+    elsa = batching.elsa
+    if policy is not BatchingPolicy.ELSA or elsa == ElsaSlack():
+        return policy
+    return f"{policy}:{elsa.alpha_percent / 100:g}:{elsa.beta_percent / 100:g}"
 
 
 def one_model_plan(

@@ -53,6 +53,11 @@ CHAIN = session("s").chain("a", "b")
             id="a policy for no model",
         ),
         pytest.param(
+            CHAIN.with_spec(batching={"elsa": {"betaPercent": 150}}),
+            "batching.elsa is set, but no model has the policy Elsa: remove it, or set batching.policy to Elsa",
+            id="settings of a policy for no model",
+        ),
+        pytest.param(
             session("s").slo(50).model("a").function("f", 40).edge("a", "f").planner(margin_percent=20),
             "functions and endpoints alone may take 40 ms, but the SLO of 50 ms less the margin of 20 % leaves 40 ms",
             id="functions take the whole SLO",

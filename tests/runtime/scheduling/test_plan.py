@@ -1,13 +1,16 @@
 """The core's plan: latencies from profiles, budgets downstream, bytes between stages."""
 
+from typing import Any
+
 import pytest
 from tests.builders import pool, problem, profile, session
 from tests.runtime.scheduling.plans import Driver
 
 from partita_api.pipelineplan import PipelinePlanSpec
-from partita_api.session.execution import CutDType, Execution
+from partita_api.session.execution import Batching, CutDType, Execution
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
+from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.plan import (
     ScheduledModule,
     ScheduledPipeline,
@@ -111,6 +114,33 @@ def test_scheduling_plan_follows_the_pipeline_plan() -> None:
                 assert (stage.pool, stage.replicas) == (planned_stage.pool, planned_stage.replicas)
                 assert len(stage.latency_micros) == pipeline.batch_size
                 assert stage.latency_micros[-1] == pytest.approx(planned_stage.latency_micros, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("batching", "want"),
+    [
+        pytest.param({}, ("Deferred", [None, None]), id="default"),
+        pytest.param({"policy": "Elsa"}, ("Elsa", [None, None]), id="a policy for all modules"),
+        pytest.param({"modules": {"second": "Eager"}}, ("Deferred", [None, "Eager"]), id="another one for a module"),
+        pytest.param(
+            {"policy": "Elsa", "modules": {"second": "Eager"}, "elsa": {"alphaPercent": 125}},
+            ("Elsa:1.25:1", [None, "Eager"]),
+            id="settings of the policy for all modules",
+        ),
+        pytest.param(
+            {"modules": {"first": "Elsa"}, "elsa": {"alphaPercent": 90, "betaPercent": 1000}},
+            ("Deferred", ["Elsa:0.9:10", None]),
+            id="settings of the policy for one module",
+        ),
+    ],
+)
+def test_batching_policies_and_their_settings(batching: dict[str, Any], want: tuple[str, list[str | None]]) -> None:
+    asked, planned = two_in_a_row()
+    spec = asked.spec.model_copy(update={"batching": Batching.model_validate(batching)})
+    made = scheduling_plan("p", spec, planned, asked.profiles, {})
+    SchedulingCore(made)  # raises ValueError for a policy that it does not know
+
+    assert (made.policy, [module.policy for module in made.modules]) == want
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 @click.option(
     "--policy",
     callback=lambda _context, _option, name: _known_policy(name),
-    help=f"Batching policy instead of the session's: {', '.join(POLICIES)}; some have a parameter, such as Timeout:40.",
+    help=f"Batching policy instead of the session's: {', '.join(POLICIES)}; some have parameters, such as Timeout:40.",
 )
 @click.option(
     "--trace",

@@ -20,9 +20,11 @@ class PolicyEntry(NamedTuple):
     """One available policy."""
 
     make: Callable[..., Policy]
-    """Takes the context and, if the policy has one, the value of its parameter."""
-    parameter: str = ""
-    """What the parameter means; empty if the policy has none."""
+    """Takes the context and, if the policy has parameters, values of the first ones."""
+    example: str = ""
+    """The name with all parameters; empty if the policy has none."""
+    parameters: str = ""
+    """What they mean."""
     meets_deadlines: bool = True
     """Whether a dispatched batch meets its deadline if executions match the profile."""
 
@@ -30,24 +32,24 @@ class PolicyEntry(NamedTuple):
 POLICIES: Final[dict[str, PolicyEntry]] = {
     BatchingPolicy.DEFERRED.value: PolicyEntry(Deferred),
     BatchingPolicy.EAGER.value: PolicyEntry(Eager),
-    BatchingPolicy.ELSA.value: PolicyEntry(Elsa, meets_deadlines=False),
-    "Timeout": PolicyEntry(Timeout, "percent of the time until the deadline"),
-    "Clockwork": PolicyEntry(Clockwork, "milliseconds that work is committed ahead"),
+    BatchingPolicy.ELSA.value: PolicyEntry(Elsa, "Elsa:1.2:1", "alpha and beta of its rule", meets_deadlines=False),
+    "Timeout": PolicyEntry(Timeout, "Timeout:40", "percent of the time until the deadline"),
+    "Clockwork": PolicyEntry(Clockwork, "Clockwork:10", "milliseconds that work is committed ahead"),
     "Nexus": PolicyEntry(Nexus),
     "Shepherd": PolicyEntry(Shepherd),
     "Fifs": PolicyEntry(Fifs, meets_deadlines=False),
-    "ServeBatch": PolicyEntry(ServeBatch, "milliseconds to wait for a batch", False),
+    "ServeBatch": PolicyEntry(ServeBatch, "ServeBatch:10", "milliseconds to wait for a batch", meets_deadlines=False),
 }
 """A session can use those of `BatchingPolicy`, a simulation all of them."""
 
 
 def make_policy(name: str, context: PolicyContext) -> Policy:
-    """The policy of a name, such as "Deferred", "Timeout" or, with a parameter, "Timeout:25".
+    """The policy of a name, such as "Deferred", "Timeout" or, with parameters, "Timeout:25" or "Elsa:1.2:1".
 
     Raises ValueError for an unknown name or a bad parameter.
     """
-    entry, parameter = _parse(name)
-    return entry.make(context) if parameter is None else entry.make(context, parameter)
+    entry, parameters = _parse(name)
+    return entry.make(context, *parameters)
 
 
 def checked_policy(name: str) -> str:
@@ -56,19 +58,22 @@ def checked_policy(name: str) -> str:
     return name
 
 
-def _parse(text: str) -> tuple[PolicyEntry, float | None]:
-    name, colon, parameter = text.partition(":")
+def _parse(text: str) -> tuple[PolicyEntry, list[float]]:
+    name, *given = text.split(":")
     entry = POLICIES.get(name)
     if entry is None:
         raise ValueError(f"no batching policy {name!r}; choose one of {', '.join(POLICIES)}")
-    if not colon:
-        return entry, None
-    if not entry.parameter:
+    if given and not entry.example:
         raise ValueError(f"the batching policy {name} has no parameter; write {name!r}")
+    values = [_number(parameter) for parameter in given]
+    if len(values) > entry.example.count(":") or not all(0 <= value <= 1e6 for value in values):
+        raise ValueError(f"{text!r}: {name} takes {entry.parameters}, such as {entry.example}")
+    return entry, values
+
+
+def _number(text: str) -> float:
+    """The number that a text is; -1 if it is none."""
     try:
-        value = float(parameter)
+        return float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1e6:
-        raise ValueError(f"{text!r}: the parameter of {name} is {entry.parameter}, such as {name}:5")
-    return entry, value
+        return -1.0

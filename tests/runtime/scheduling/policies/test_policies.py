@@ -152,6 +152,28 @@ def test_elsa_counts_the_wait_for_a_slice() -> None:
     assert [dispatch.pipeline for _, dispatch in driver.dispatches] == ["b", "a"]
 
 
+@pytest.mark.parametrize(
+    ("policy", "want_second"),
+    [
+        pytest.param("Elsa", "b", id="as estimated"),
+        pytest.param("Elsa:1.2", "b", id="alpha that leaves time"),
+        pytest.param("Elsa:1.3", "a", id="alpha that leaves none"),
+        pytest.param("Elsa:1:1.4", "b", id="beta weights the execution, not the wait"),
+        pytest.param("Elsa:1:1.6", "a", id="beta that leaves none"),
+        pytest.param("Elsa:1.2:1.2", "a", id="alpha weights both"),
+    ],
+)
+def test_elsa_weights_its_estimate(policy: str, want_second: str) -> None:
+    """The second query waits 2400 us for the small slice, executes 2400 us there, and has 6000 us."""
+    unequal = module("m").pipeline(4, stage("large")).pipeline(4, stage("small", alpha=400, beta=2000))
+    driver = Driver(plan_of(unequal, policy=policy)).all_join()
+    for number, deadline in enumerate([5000, 6000]):
+        driver.arrive(number, "m", 0, deadline)
+    driver.run()
+
+    assert [dispatch.pipeline for _, dispatch in driver.dispatches] == ["b", want_second]
+
+
 @pytest.mark.parametrize("policy", ["Elsa", "Fifs"])
 def test_requests_of_one_call_are_a_query(policy: str) -> None:
     """Two calls at the same time, with the same deadline and in turn: as from one batch upstream."""
@@ -206,8 +228,10 @@ def test_which_of_two_models_gets_the_free_worker(policy: str, want_first: int) 
     [
         pytest.param("Hasty", "no batching policy 'Hasty'; choose one of Deferred", id="unknown"),
         pytest.param("Eager:5", "Eager has no parameter", id="parameter of a policy without one"),
-        pytest.param("Timeout:soon", "such as Timeout:5", id="parameter that is not a number"),
-        pytest.param("Timeout:-1", "such as Timeout:5", id="parameter below 0"),
+        pytest.param("Timeout:soon", "such as Timeout:40", id="parameter that is not a number"),
+        pytest.param("Timeout:-1", "such as Timeout:40", id="parameter below 0"),
+        pytest.param("Elsa:1:", "Elsa takes alpha and beta of its rule", id="parameter without text"),
+        pytest.param("Elsa:1:1:1", "such as Elsa:1.2:1", id="more parameters than the policy has"),
     ],
 )
 def test_bad_names_are_refused(policy: str, want_message: str) -> None:
