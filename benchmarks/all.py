@@ -56,6 +56,7 @@ ARGUMENTS = {
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
     "time_to_ready": Arguments(quick=("--quick",)),
     "subclusters": Arguments(quick=("--seconds", "2", "--seeds", "1")),
+    "whole_systems": Arguments(quick=("--quick",), data="ppipe", needs_data=True),
 }
 """Scripts without a line here are called without arguments."""
 

@@ -115,13 +115,16 @@ def _refined(attained: Callable[[float], float], carried: float) -> float:
     return min(steps + 4, 100) / 100
 
 
-def spread_out(plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]]) -> list[WorkerPlacement]:
+def spread_out(
+    plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]], placed: Sequence[WorkerPlacement] | None = None
+) -> list[WorkerPlacement]:
     """Assign GPUs to servers of their class with a low load on the busiest link.
 
     In the order of what they send or receive at the planned throughput, each to the server whose links have least.
+    By default, the vGPUs of each stage have GPUs of their own.
     """
     traffic = _traffic(plan)
-    placed = placements(plan)
+    placed = placements(plan) if placed is None else placed
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     for place in placed:
