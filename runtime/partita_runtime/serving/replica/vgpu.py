@@ -61,3 +61,4 @@ class Vgpu:
                 await turn()
             except Exception:
                 logger.exception("a turn failed")
+            del turn  # else it would keep its batch until the next one

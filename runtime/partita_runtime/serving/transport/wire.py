@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 
 from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, is_within
+from partita_runtime.serving.transport.receive_buffers import ReceiveBuffers
 
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 1 << 30
@@ -25,6 +26,9 @@ MAX_REASON: Final = 2048
 """Most characters of a failure's reason."""
 _MAX_FIELD: Final = 200
 """Most characters of a field's path in an error: a peer may send any name."""
+
+BUFFERS: Final = ReceiveBuffers()
+"""Memory of the large tensors that this process receives. Decoders are used on its event loop."""
 
 _MAGIC: Final = b"PTA6"
 """Begins every frame, and has the version of the protocol: one more after each change of a message."""
@@ -279,7 +283,7 @@ class Decoder(Generic[MessageT]):
             return None
         if self._message is None:
             self._message = self._read_header()
-            self._arrays = [np.empty(t.shape, NUMPY_DTYPES[t.dtype]) for t in _tensors(self._message)]
+            self._arrays = [BUFFERS.empty(t.shape, NUMPY_DTYPES[t.dtype]) for t in _tensors(self._message)]
             self._pending = [_bytes_of(array) for array in reversed(self._arrays) if array.nbytes]
         if self._pending:
             self._target, self._filled = self._pending.pop(), 0

@@ -107,6 +107,17 @@ def test_a_tensor_may_be_written_in_rows() -> None:
     np.testing.assert_array_equal(stacked, np.stack(rows))
 
 
+def test_a_large_tensor_is_not_overwritten_by_the_next_one() -> None:
+    stream = b""
+    for number in (1, 2):
+        array = np.full((1, 1 << 19), number, np.float32)
+        sent = RunBatch(batch_id=number, frontend="f", tensors=(tensor_header(array.shape, array.dtype),))
+        stream += b"".join(encode(sent, [array]))
+    (_, (first,)), (_, (second,)) = decode(stream)
+    assert (first == 1).all()
+    assert (second == 2).all()
+
+
 def test_large_tensors_are_not_copied_for_sending() -> None:
     array = np.zeros((2, 1000), np.float32)
     sent = BatchAnswer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(tensor_header(array.shape, array.dtype),))
