@@ -32,6 +32,7 @@ LINGER_SECONDS: Final = 2.0
 """How long the rest of a refused request is read and discarded, so the client can read the answer."""
 
 _JOIN_BELOW: Final = 64 * 1024
+_ALIGNMENT: Final = 64
 _NO_CALL: Final = HttpCall(HttpHead("", "", {}), Operation.LIVE, "")
 
 
@@ -267,8 +268,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._read_chunks(raw + begun)
             return
         self._state = _ConnectionState.SIZED_BODY
-        # Pages that are not written are not allocated: a large content-length alone costs no memory.
-        self._body, self._filled = np.empty(head.length, np.uint8).data, len(begun)
+        self._body, self._filled = _memory(head.length, head.tensors_at), len(begun)
         self._body[: len(begun)] = begun
         self._keep(len(begun))
 
@@ -372,6 +372,16 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _expect_sending(self, seconds: float) -> None:
         self._unsent = self._transport.get_write_buffer_size()
         self._deadline = self._clock() + seconds
+
+
+def _memory(length: int, tensors_at: int) -> memoryview:
+    """Memory for a body, with aligned tensors: numpy reads others at half the speed.
+
+    Pages that are not written are not allocated: a large content-length alone costs no memory.
+    """
+    memory = np.empty(length + _ALIGNMENT, np.uint8)
+    start = -(memory.ctypes.data + tensors_at) % _ALIGNMENT
+    return memory[start : start + length].data
 
 
 def _response_head(answer: HttpAnswer, stays: bool) -> bytes:

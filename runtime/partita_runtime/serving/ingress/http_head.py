@@ -9,6 +9,7 @@ from partita_runtime.serving.authentication.authenticator import CREDENTIALS
 from partita_runtime.serving.ingress.http_routes import HttpHead
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.protocol.inference import RequestError, digits
+from partita_runtime.serving.protocol.oip import HEADER_LENGTH
 
 MOST_KEPT: Final = 256
 """HeadReader that are kept for requests that have the same one, as most of a client's have."""
@@ -22,6 +23,8 @@ class RequestHead(NamedTuple):
     """The request, or why it is refused before its body is read."""
     length: int
     """Bytes of the body; 0 if it is chunked."""
+    tensors_at: int
+    """Where binary tensors begin in the body."""
     chunked: bool
     keep_alive: bool
     reads_chunks: bool
@@ -74,6 +77,7 @@ class HeadReader:
         return RequestHead(
             call=call,
             length=length,
+            tensors_at=digits(headers.get(HEADER_LENGTH, "0")) or 0,
             chunked=chunked,
             # The parser has consumed what follows a chunked body, so the connection cannot be used again.
             keep_alive=parser.should_keep_alive() and not chunked,

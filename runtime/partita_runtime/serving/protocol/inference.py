@@ -1,5 +1,6 @@
 """Requests, errors and checks that HTTP and gRPC have in common. Pure."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
@@ -165,13 +166,20 @@ def check_numbers(name: str, array: Array, interface: Interface) -> Array:
 
     Raises RequestError (400) if it has NaN, BOOL other than 0 and 1, or numbers outside of the model's vocabulary.
     """
-    if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
+    if array.dtype.kind == "f" and _has_nan(array):
         raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
     if array.dtype.kind == "b" and np.count_nonzero(array.view(np.uint8) > 1):
         raise RequestError(400, f"input {name!r}: the bytes of BOOL must be 0 or 1")
     if (rows := interface.input_vocabularies.get(name)) and (wrong := outside(array, rows)) is not None:
         raise RequestError(400, f"input {name!r} has {wrong}, but the model has rows 0 to {rows - 1} only; {TOKENIZE}")
     return array
+
+
+def _has_nan(array: Array) -> bool:
+    """Whether an array of floating-point numbers has NaN, which is also its minimum then: faster than `np.isnan`."""
+    if array.itemsize == 2:  # half precision has no fast minimum; the bits of NaN are above those of infinity
+        return bool(np.count_nonzero(array.view(np.uint16) & 0x7FFF > 0x7C00))
+    return math.isnan(array.min(initial=0))
 
 
 def outside(array: Array, rows: int) -> int | None:

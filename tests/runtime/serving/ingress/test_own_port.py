@@ -6,6 +6,7 @@ import resource
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 import numpy as np
@@ -21,7 +22,10 @@ from partita_runtime.serving.ingress import port as endpoints
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.ingress.http_server import http_endpoint
 from partita_runtime.serving.ingress.port import PortEndpoint
+from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.inference_client import encode_request
+from partita_runtime.serving.protocol.oip import HEADER_LENGTH
+from partita_runtime.serving.session.epoch_executor import RequestExecution
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
 
@@ -94,6 +98,30 @@ async def test_bodies_may_arrive_in_pieces_of_any_kind(plain: Stand) -> None:
         assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20) == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(GOOD)
         assert (await read_answer(reader))[0] == 200
+
+
+@pytest.mark.parametrize("spaces", range(4))
+async def test_tensors_of_a_body_that_arrives_in_pieces_are_aligned(
+    plain: Stand, spaces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = plain.session.serving
+    assert executor is not None
+    begin, begun = executor.begin, list[InferRequest]()
+
+    def observed(request: InferRequest, *others: Any) -> RequestExecution:
+        begun.append(request)
+        return begin(request, *others)
+
+    monkeypatch.setattr(executor, "begin", observed)
+    body = b" " * spaces + GOOD
+    request = post(body, {**GOOD_HEADERS, HEADER_LENGTH: str(len(body) - 16)})
+    async with connected(plain) as (reader, writer):
+        for piece in (request[:-20], request[-20:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        assert (await read_answer(reader))[0] == 200
+    assert [request.inputs["input"].flags.aligned for request in begun] == [True]
 
 
 async def test_pipelined_requests_are_answered_in_order(plain: Stand) -> None:

@@ -216,6 +216,20 @@ def test_json_numbers_out_of_range_are_refused(dtype: DType, data: list[Any], wa
             decode_request(content, None, taking(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["FP16", "FP32", "FP64"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_tensors_may_have_infinities_but_no_nan(dtype: str, place: int) -> None:
+    given = np.array([[np.inf, -np.inf]], NUMPY_DTYPES[dtype])
+    description = tensor(datatype=dtype, shape=[1, 2], parameters={"binary_data_size": given.nbytes})
+    header = body(without(description, "data"))
+    read = decode_request(header + given.tobytes(), str(len(header)), taking(DType(dtype))).inputs["input"]
+    assert read.tolist() == given.tolist()
+    for nan in (np.nan, -np.nan):
+        given[0, place] = nan
+        with pytest.raises(RequestError, match="NaN"):
+            decode_request(header + given.tobytes(), str(len(header)), taking(DType(dtype)))
+
+
 @pytest.mark.parametrize("dtype", [*NUMPY_DTYPES])
 def test_binary_tensors_of_every_element_type_of_numbers(dtype: str) -> None:
     given = np.array([[0, 1]], NUMPY_DTYPES[dtype])
