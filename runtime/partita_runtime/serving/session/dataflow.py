@@ -3,7 +3,7 @@
 `scheduling.requests` decides which sub-requests there are; this module has their inputs and answers.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -39,9 +39,9 @@ class SampleTensors:
         one array by output name."""
         self.cut_off: dict[str, int] = {}
         """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
-        self.decided: Counter[str] = Counter()
+        self.decided: defaultdict[str, int] = defaultdict(int)
         """How often edges that vary got an answer, by `decision_key`; the caller may clear it."""
-        self.sent: Counter[str] = Counter()
+        self.sent: defaultdict[str, int] = defaultdict(int)
         """How many sub-requests these answers made, by `edge_key`; the caller may clear it."""
 
     def served_by(self, sub: SubRequest) -> str:
@@ -282,8 +282,8 @@ def answer_of(
 
 
 def _model_tensors(interface: Interface, sink: str, rows: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    outputs = interface.outputs_of(sink)
     if not rows:
+        outputs = interface.outputs_of(sink)
         empty = [np.empty((0, *(max(0, n) for n in o.shape)), NUMPY_DTYPES[o.dtype]) for o in outputs]
         return dict(zip(output_names(sink, len(outputs)), empty, strict=True))
     names = output_names(sink, len(rows[0]))
