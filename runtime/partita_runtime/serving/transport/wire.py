@@ -325,4 +325,4 @@ def _body_bytes(message: WireModel) -> int:
 
 
 def _bytes_of(array: Array) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+    return array.data.cast("B")
