@@ -28,10 +28,10 @@ Eager policy, which does not wait for a batch to fill, `@serve.batch` with no wa
 request by process, which is more meaningful than the rate if the machine has other work.
 
 It takes about half an hour, `--quick` a third of that. The last line is a summary in JSON, with the rates relative to
-`plain` and `tuned`, and whether the scheduling core is compiled.
+`plain` and `tuned`, and whether the scheduling core is compiled: as in the images, unless it is `--interpreted`.
 
     python benchmarks/serving/serving.py [--quick | --thorough] [--only SYSTEM]... [--sizes 1,150,600]
-                                         [--gpu-model MODEL]
+                                         [--gpu-model MODEL] [--interpreted]
 """
 
 import argparse
@@ -59,6 +59,7 @@ from benchmarks.serving.serving_cases.served import (
     READY_SECONDS,
     await_until,
     base_url,
+    compiled_runtime,
     measurements,
     put,
     python_path,
@@ -71,12 +72,12 @@ from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig
 from partita_runtime.load.report import LoadReport
-from partita_runtime.scheduling import core
 from partita_runtime.serving.deploy.applications import ServingOptions
 from partita_runtime.serving.protocol.inference_client import Payload, encode_request
 from partita_runtime.serving.transport.kind import TransportKind
 from partita_runtime.serving.transport.tls_files import TlsFiles
 
+ROOT = Path(__file__).resolve().parents[2]
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
 FIRST_RATES = {100: 400.0, 300: 200.0}
@@ -113,10 +114,20 @@ QUICK = SearchEffort(seconds=2.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 2
 def main() -> None:
     """Deploys the systems one after the other and measures them."""
     options = _arguments().parse_args()
-    effort = QUICK if options.quick else THOROUGH if options.thorough else USUAL
     alpha, beta = GPU_MODELS[options.gpu_model]
     print(f"{options.gpus} GPUs of {alpha / 1000} b + {beta / 1000} ms, SLO {options.slo} ms", flush=True)
     wanted = [system for system in SYSTEMS if system in (options.only or BY_DEFAULT)]
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = [] if options.interpreted else [str(compiled_runtime(ROOT, Path(folder)))]
+        rows = measure_all(options, wanted, os.pathsep.join([*compiled, python_path()]))
+    described = {"effort": asdict(_effort(options)), "gpus": options.gpus, "gpu_model": options.gpu_model}
+    machine = {"slo_ms": options.slo, "cpus": os.cpu_count(), "core_compiled": not options.interpreted}
+    print(json.dumps({**described, **machine, "rows": rows, "factors": factors(rows)}))
+
+
+def measure_all(options: argparse.Namespace, wanted: Sequence[str], python_path: str) -> list[dict[str, Any]]:
+    """One row for each system and size. Processes import from `python_path`."""
+    alpha, beta = GPU_MODELS[options.gpu_model]
     rows = []
     for systems, flags in (([s for s in wanted if s == "plain"], False), ([s for s in wanted if s != "plain"], True)):
         if not systems:
@@ -124,7 +135,7 @@ def main() -> None:
         config = RayClusterConfig(
             nodes=(RayClassNode(POOL, slots=options.gpus),),
             fast_proxy=flags,
-            environment={"PYTHONPATH": python_path(), **marked_environment()},
+            environment={"PYTHONPATH": python_path, **marked_environment()},
         )
         with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
             tls = certificate_files(Path(state) / "certificate")
@@ -138,10 +149,8 @@ def main() -> None:
                     batch_size=options.batch_size,
                     payload_bytes=1024 * kilobytes,
                 )
-                rows += measure(Bench(cluster, setting, effort, tls), systems)
-    described = {"effort": asdict(effort), "gpus": options.gpus, "gpu_model": options.gpu_model, "slo_ms": options.slo}
-    machine = {"cpus": os.cpu_count(), "core_compiled": not str(core.__file__).endswith(".py")}
-    print(json.dumps({**described, **machine, "rows": rows, "factors": factors(rows)}))
+                rows += measure(Bench(cluster, setting, _effort(options), tls), systems)
+    return rows
 
 
 def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
@@ -330,11 +339,16 @@ class Bench:
                 raise SystemExit(f"{system} did not answer in time within {READY_SECONDS:.0f} s")
 
 
+def _effort(options: argparse.Namespace) -> SearchEffort:
+    return QUICK if options.quick else THOROUGH if options.thorough else USUAL
+
+
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="shorter, coarser, fewer settings of @serve.batch")
     effort.add_argument("--thorough", action="store_true", help="longer, closer, more settings of @serve.batch: hours")
+    parser.add_argument("--interpreted", action="store_true", help="do not compile the scheduling core")
     parser.add_argument("--only", action="append", choices=SYSTEMS, help="only this system (may be repeated)")
     parser.add_argument(
         "--sizes",

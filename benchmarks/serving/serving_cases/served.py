@@ -1,9 +1,12 @@
 """Starts and inspects Serve applications on a local Ray cluster by Serve's REST interface."""
 
 import os
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,23 @@ _MONITORING_TOKEN = "token-of-the-benchmarks"
 def python_path() -> str:
     """PYTHONPATH by which the cluster's processes import what this one does, and the benchmarks."""
     return os.pathsep.join([str(Path(__file__).parents[3]), *(entry for entry in sys.path if entry)])
+
+
+def compiled_runtime(checkout: Path, folder: Path) -> Path:
+    """A copy of a checkout's runtime in `folder`, compiled: what to have in PYTHONPATH before the checkout's own.
+
+    Takes about a minute of CPU. Ends the program if nothing can be compiled here.
+    """
+    if shutil.which("cc") is None or find_spec("mypyc") is None:
+        raise SystemExit("the core cannot be compiled here: install a C compiler and mypy[mypyc], or add --interpreted")
+    runtime = checkout / "runtime"
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(runtime / "partita_runtime", folder / "partita_runtime", ignore=ignored)
+    command = [sys.executable, str(runtime / "compile_core.py"), "--into", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the core was not compiled; add --interpreted: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return folder
 
 
 def put(cluster: RayCluster, applications: list[dict[str, Any]]) -> None:
