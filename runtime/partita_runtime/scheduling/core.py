@@ -168,6 +168,24 @@ class SchedulingCore:
             users = current.modules.values() if late else current.users(batch.workers[stage])
             current.wake_dependent(users, self._clock, batch.module)
 
+    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
+        """The batch arrived from the stage before at `now`, which replaces the reserved end of its transfer.
+
+        `took` is the time since it was sent, if that was measured (microseconds); else it was sent when reserved.
+        Transfers within a node are ignored, as are reports after that of the stage. Unknown batches are ignored and
+        counted.
+        """
+        self._tick(now)
+        batch = self._batches.get(batch_id)
+        if batch is None or not 0 < stage < len(batch.workers):
+            self._stale_reports += 1
+            return
+        late = self._batches.transferred(batch, stage, now, took)
+        if late:
+            current = self._plan
+            users = current.modules.values() if late > 0 else current.users(batch.workers[stage])
+            current.wake_dependent(users, self._clock, batch.module)
+
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """The execution of the batch failed; its workers are fine.
 

@@ -53,6 +53,16 @@ class CoreStageSignals:
     """Sum of their real times."""
     correction: float
     """The profiled latencies are multiplied with it."""
+    transfers: int = 0
+    """Batches that came from the stage before over the network."""
+    declared_transfer_micros: int = 0
+    """Sum of the times of all transfers with the declared bandwidth."""
+    actual_transfer_micros: int = 0
+    """Sum of their real times, without the time that they waited for others."""
+    link_latency_micros: float = 0.0
+    """Estimated latency of the network from the stage before."""
+    link_bits_per_second: float = 0.0
+    """Its estimated bandwidth; 0 for a first stage, and if no bandwidth is declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +138,7 @@ def _pipeline(pipeline: PipelineState) -> CorePipelineSignals:
 
 
 def _stage(stage: StageState) -> CoreStageSignals:
-    correction = stage.correction
+    correction, link = stage.correction, stage.link
     return CoreStageSignals(
         pool=stage.spec.pool,
         workers=tuple(worker.name for worker in stage.pool),
@@ -136,4 +146,9 @@ def _stage(stage: StageState) -> CoreStageSignals:
         predicted_micros=correction.predicted_micros,
         actual_micros=correction.actual_micros,
         correction=correction.factor,
+        transfers=link.transfers,
+        declared_transfer_micros=link.declared_micros,
+        actual_transfer_micros=link.actual_micros,
+        link_latency_micros=link.latency_micros,
+        link_bits_per_second=8e6 / link.micros_per_byte if link.declared else 0.0,
     )

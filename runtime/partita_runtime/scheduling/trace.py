@@ -31,6 +31,7 @@ _CALLS: Final = frozenset(
         "arrive",
         "cancel",
         "completed",
+        "transferred",
         "failed",
         "lost",
         "unreported",
@@ -85,6 +86,10 @@ class RecordedCore(SchedulingCore):
     def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
         super().completed(batch_id, stage, now, took)
         self._record("completed", batch_id, stage, now, took)
+
+    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
+        super().transferred(batch_id, stage, now, took)
+        self._record("transferred", batch_id, stage, now, took)
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         super().failed(batch_id, now, reason)

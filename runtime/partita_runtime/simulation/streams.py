@@ -50,13 +50,15 @@ def simulate_streams(
     scaling: Scaling | None = None,
     placed: Sequence[WorkerPlacement] | None = None,
     timeline: bool = False,
+    core: SchedulingCore | None = None,
 ) -> dict[str, SimulationReport]:
     """Run a plan for `seconds` of virtual time, and then until all requests have ended; returns one report per module.
 
     The same arguments give the same reports. Idle fractions, the timeline and the autoscaler's steps are those of all
-    workers. With `scaling`, the autoscaler places the workers.
+    workers. With `scaling`, the autoscaler places the workers. `core` may be given, such as a recorded one.
     """
-    system = EmulatedSystem(plan, seconds, Environment(noise, failures, delays, contention, scaling, placed, timeline))
+    environment = Environment(noise, failures, delays, contention, scaling, placed, timeline)
+    system = EmulatedSystem(plan, seconds, environment, core)
     seeds = np.random.SeedSequence(seed).spawn(2 + len(streams))
     noisy, *drawn, failing = (np.random.default_rng(s) for s in seeds)
     queries = _queries(streams, drawn, seconds)

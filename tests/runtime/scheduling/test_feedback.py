@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
 
-from partita_runtime.scheduling.events import DropReason, StageRef
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.modules.pipeline_state import DEVIATIONS, PipelineState
 from partita_runtime.scheduling.queues.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.workers.correction import LatencyCorrection
@@ -123,6 +124,96 @@ def test_one_stall_does_not_stop_the_service() -> None:
 
     assert set(range(20, 30)) <= set(driver.answers)
     assert driver.core.signals(driver.now).modules["m"].late == 1
+
+
+def two_nodes(replicas: int = 1) -> SchedulingCore:
+    """A stage of 100 us and one of 1000 us on two nodes; a transfer should take 1000 us."""
+    stages = (
+        stage("net", alpha=0, beta=100, replicas=replicas, output_bytes=1_000_000),
+        stage("net", alpha=0, beta=1000, replicas=replicas),
+    )
+    plan = plan_of(module("m").pipeline(1, *stages), bandwidth={"net": 8e9}, policy="Eager")
+    return Driver(plan, workers_per_node=replicas).all_join().core
+
+
+def dispatched(core: SchedulingCore, request: int, now: int, slo: int = 100_000) -> Dispatch:
+    """The batch of a request that arrives now."""
+    core.arrive(request, "m", now + slo, now)
+    (dispatch,) = core.advance(now)
+    assert isinstance(dispatch, Dispatch)
+    return dispatch
+
+
+def test_late_transfer_delays_the_transfers_behind_it() -> None:
+    core = two_nodes()
+    dispatched(core, 0, 0)
+    core.completed(0, 0, 100)
+    assert dispatched(core, 1, 100).transfer_starts == (1100,)
+    core.completed(1, 0, 200)
+    core.transferred(0, 1, 1500, took=1400)
+
+    assert dispatched(core, 2, 1500).transfer_starts == (2500,)
+
+
+def test_transfers_correct_what_is_reserved_for_the_next_ones() -> None:
+    core = two_nodes()
+    first = dispatched(core, 0, 0)
+    core.completed(0, 0, 100)
+    core.transferred(0, 1, 1600, took=1500)
+    core.completed(0, 1, 2600)
+    second = dispatched(core, 1, 3000)
+
+    assert [d.starts[1] - d.transfer_starts[0] for d in (first, second)] == [1000, 1500]
+
+
+def test_request_that_the_real_network_would_make_late_is_dropped() -> None:
+    core = two_nodes()
+    for number in range(20):
+        begin = 10_000 * number
+        dispatched(core, number, begin)
+        core.completed(number, 0, begin + 100)
+        core.transferred(number, 1, begin + 5100, took=5000)
+        core.completed(number, 1, begin + 6100)
+    core.arrive(20, "m", 204_000, 200_000)
+    (drop,) = core.advance(200_000)
+
+    assert isinstance(drop, Drop)
+    assert drop.reason is DropReason.TOO_LATE
+
+
+@pytest.mark.parametrize(
+    ("batch", "number"),
+    [pytest.param(7, 1, id="unknown batch"), pytest.param(0, 0, id="first stage"), pytest.param(0, 2, id="no stage")],
+)
+def test_stale_transfers_change_nothing_and_are_counted(batch: int, number: int) -> None:
+    core = two_nodes()
+    dispatched(core, 0, 0)
+    core.transferred(batch, number, 2000)
+
+    assert core.signals(2000).stale_reports == 1
+    assert core.signals(2000).stages[StageRef("m", "a", 1)].transfers == 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "want_least"),
+    [
+        pytest.param((5100, 10_100, 15_100), 8e9 / 5.5, id="one after the other"),
+        pytest.param((15_098, 15_099, 15_100), 8e9 / 10, id="all at the same time"),
+    ],
+)
+def test_transfers_over_one_link_at_once_do_not_count_as_slow(ends: tuple[int, ...], want_least: float) -> None:
+    """Each takes 5000 us alone. What they waited for each other does not count, or as at most as much again."""
+    core = two_nodes(replicas=3)
+    for number in range(40):
+        begin = 100_000 * number
+        batches = [dispatched(core, 3 * number + nth, begin).batch_id for nth in range(3)]
+        for batch in batches:
+            core.completed(batch, 0, begin + 100)
+        for batch, end in zip(batches, ends, strict=True):
+            core.transferred(batch, 1, begin + end, took=end - 100)
+            core.completed(batch, 1, begin + end + 1000)
+
+    assert want_least <= core.signals(0).stages[StageRef("m", "a", 1)].link_bits_per_second <= 8e9 / 4.5
 
 
 class TestLatencyCorrection:

@@ -8,6 +8,7 @@ from typing import Final
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledPipeline, ScheduledStage
 from partita_runtime.scheduling.workers.correction import LatencyCorrection
+from partita_runtime.scheduling.workers.link_estimate import LinkEstimate
 from partita_runtime.scheduling.workers.pools import WorkerPool
 
 DEVIATIONS: Final = 3
@@ -15,17 +16,22 @@ DEVIATIONS: Final = 3
 
 
 class StageState:
-    """One stage: its workers and its latencies."""
+    """One stage: its workers, its latencies, and the transfers to it."""
 
-    __slots__ = ("correction", "latency", "pool", "ref", "spec")
+    __slots__ = ("correction", "input_bytes", "latency", "link", "pool", "ref", "spec", "transfer")
 
-    def __init__(self, ref: StageRef, spec: ScheduledStage) -> None:
+    def __init__(self, ref: StageRef, spec: ScheduledStage, input_bytes: int, link: LinkEstimate) -> None:
+        """`input_bytes` of each sample come over `link` from the stage before; 0 for the first stage."""
         self.ref = ref
         self.spec = spec
+        self.input_bytes = input_bytes
+        self.link = link
         self.pool = WorkerPool()
         self.correction = LatencyCorrection()
         self.latency: list[int] = []
         """Microseconds reserved for a batch of b at index b - 1."""
+        self.transfer: list[int] = []
+        """Microseconds reserved for the transfer of a batch of b from another node, at index b - 1."""
         self.correct()
 
     def hand_over(self, successor: "StageState | None") -> None:
@@ -35,14 +41,23 @@ class StageState:
             self.pool.leave(worker)
         if successor is not None and _work(self.spec) == _work(successor.spec):
             successor.correction = self.correction
+            if successor.link.declared == self.link.declared:
+                successor.link = self.link
             successor.correct()
             for worker in workers:
                 successor.pool.join(worker)
 
     def correct(self) -> None:
-        """Recompute `latency` from the profile and the correction."""
+        """Recompute `latency` and `transfer` from the profile, the link and their corrections."""
         factor = self.correction.factor
         self.latency = [max(1, round(micros * factor)) for micros in self.spec.latency_micros]
+        sizes = range(1, len(self.latency) + 1)
+        self.transfer = [self.link.micros(self.input_bytes * b) if self.input_bytes else 0 for b in sizes]
+
+    def corrected_micros(self) -> int:
+        """How much longer one request takes than profiled and declared (microseconds)."""
+        declared = round(self.input_bytes * self.link.declared)
+        return self.latency[0] - self.spec.latency_micros[0] + self.transfer[0] - declared
 
 
 class PipelineCounters:
@@ -68,15 +83,20 @@ class PipelineState:
         "name",
         "stages",
         "total",
-        "transfer",
     )
 
     def __init__(self, module: str, spec: ScheduledPipeline, bandwidth: Mapping[str, float]) -> None:
         self.name = spec.name
         self.batch_size = spec.batch_size
-        self.stages = tuple(StageState(StageRef(module, spec.name, i), stage) for i, stage in enumerate(spec.stages))
-        self.transfer = [transfer_micros(spec, k, bandwidth) for k in range(len(self.stages) - 1)]
-        """Microseconds from stage k to stage k + 1 for a batch of b, at [k][b - 1]."""
+        self.stages = tuple(
+            StageState(
+                StageRef(module, spec.name, number),
+                stage,
+                spec.stages[number - 1].output_bytes if number else 0,
+                LinkEstimate(micros_per_byte(spec, number - 1, bandwidth) if number else 0.0),
+            )
+            for number, stage in enumerate(spec.stages)
+        )
         self.counters = PipelineCounters()
         self._ctrl_micros = 0
         self._per_request_micros = 0
@@ -110,16 +130,16 @@ class PipelineState:
         self.total = [
             self.delay(b)
             + self.margin[b - 1]
-            + sum(stage.latency[b - 1] for stage in self.stages)
-            + sum(transfer[b - 1] for transfer in self.transfer)
+            + sum(stage.latency[b - 1] + stage.transfer[b - 1] for stage in self.stages)
             for b in range(1, self.batch_size + 1)
         ]
 
     def _margin(self, batch_size: int) -> int:
-        """The execution times of stages are independent, so their variances add up."""
+        """The times of executions and transfers are independent, so their variances add up."""
         variance = 0.0
         for stage in self.stages:
             variance += (stage.correction.spread * stage.spec.latency_micros[batch_size - 1]) ** 2
+            variance += (stage.link.spread * stage.transfer[batch_size - 1]) ** 2
         return round(DEVIATIONS * sqrt(variance))
 
     def observe(self, stage: int, batch_size: int, actual: int) -> None:
@@ -129,16 +149,21 @@ class PipelineState:
             executed.correct()
             self.sum_up()
 
+    def observe_transfer(self, stage: int, batch_size: int, least: int, most: int) -> None:
+        """Add one transfer to a stage, which took between `least` and `most` (microseconds)."""
+        receiver = self.stages[stage]
+        if receiver.link.observe(receiver.input_bytes * batch_size, least, most):
+            receiver.correct()
+            self.sum_up()
+
     def doubt_correction(self, micros: int) -> None:
-        """Move corrections towards the profile if one request takes at most `micros` only without them."""
-        profiled = (
-            self.total[0]
-            - self.margin[0]
-            - sum(stage.latency[0] - stage.spec.latency_micros[0] for stage in self.stages)
-        )
+        """Move corrections towards profile and declaration if they alone prevent a request that has `micros` in all."""
+        expected = self.total[0] - self.margin[0]
+        profiled = expected - sum(stage.corrected_micros() for stage in self.stages)
         if profiled <= micros < self.total[0]:
             for stage in self.stages:
-                if stage.correction.doubt():
+                execution, transfer = stage.correction.doubt(), stage.link.doubt(spread_only=expected <= micros)
+                if execution or transfer:
                     stage.correct()
             self.sum_up()
 
@@ -153,12 +178,17 @@ def _work(stage: ScheduledStage) -> tuple[str, int, int, int]:
     return stage.pool, stage.first_block, stage.end_block, stage.vgpu_divisor
 
 
-def transfer_micros(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
-    """Microseconds to move a batch of b from stage `before` to the next one, at index b - 1.
+def micros_per_byte(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> float:
+    """Microseconds for each byte from stage `before` to the next one; 0 if the bandwidth of neither pool is declared.
 
     The slower network of the two pools counts.
     """
     pools = spec.stages[before].pool, spec.stages[before + 1].pool
     speeds = [bandwidth[pool] for pool in pools if pool in bandwidth]
-    bits = 8 * spec.stages[before].output_bytes
-    return [round(bits * b / min(speeds) * 1e6) if speeds else 0 for b in range(1, spec.batch_size + 1)]
+    return 8e6 / min(speeds) if speeds else 0.0
+
+
+def transfer_micros(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
+    """Microseconds to move a batch of b from stage `before` to the next one as declared, at index b - 1."""
+    size, micros = spec.stages[before].output_bytes, micros_per_byte(spec, before, bandwidth)
+    return [round(size * b * micros) for b in range(1, spec.batch_size + 1)]

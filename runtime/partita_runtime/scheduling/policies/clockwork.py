@@ -50,8 +50,9 @@ class Clockwork(FeasibleBatchPolicy):
         queue = module.queue
         alone = earliest_finish(pipeline, 1, now)
         while queue.waiting and queue.waiting[0].deadline - self._early(queue.waiting[0]) < alone:
-            pipeline.doubt_correction(queue.waiting[0].deadline - now)
-            dropped.append((queue.take(1)[0], DropReason.TOO_LATE))
+            oldest = queue.take(1)[0]
+            pipeline.doubt_correction(oldest.deadline - oldest.arrived)
+            dropped.append((oldest, DropReason.TOO_LATE))
         if not queue.waiting:
             self.wait_for_requests(module)
             return None

@@ -103,7 +103,7 @@ class FeasibleBatchPolicy(Policy):
                 return None
             if isinstance(batch, FeasibleBatch):
                 return batch
-            drop_oldest(module, batch, now, dropped)
+            drop_oldest(module, batch, dropped)
         self.wait_for_requests(module)
         return None
 
@@ -135,10 +135,11 @@ def best_batch(module: ModuleState, now: int) -> FeasibleBatch | InfeasiblePipel
     return best
 
 
-def drop_oldest(module: ModuleState, infeasible: InfeasiblePipeline, now: int, dropped: list[Dropped]) -> None:
+def drop_oldest(module: ModuleState, infeasible: InfeasiblePipeline, dropped: list[Dropped]) -> None:
     """Drop the oldest request, which would be late even alone."""
-    infeasible.pipeline.doubt_correction(module.queue.waiting[0].deadline - now)
-    dropped.append((module.queue.take(1)[0], DropReason.TOO_LATE))
+    oldest = module.queue.take(1)[0]
+    infeasible.pipeline.doubt_correction(oldest.deadline - oldest.arrived)
+    dropped.append((oldest, DropReason.TOO_LATE))
 
 
 def _largest_batch(pipeline: PipelineState, module: ModuleState, now: int) -> FeasibleBatch | InfeasiblePipeline:

@@ -46,7 +46,7 @@ class Shepherd(FeasibleBatchPolicy):
             if not isinstance(batch, InfeasiblePipeline):
                 self.wait_until(module, batch, batch.free_from)
                 return None
-            drop_oldest(module, batch, now, dropped)
+            drop_oldest(module, batch, dropped)
         self.wait_for_requests(module)
         return None
 

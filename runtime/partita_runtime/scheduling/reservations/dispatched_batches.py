@@ -8,7 +8,7 @@ from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.reservations.path_search import WorkerPath
 from partita_runtime.scheduling.reservations.report_calendar import ReportCalendar
-from partita_runtime.scheduling.workers.pools import Worker
+from partita_runtime.scheduling.workers.pools import NodeLink, Worker
 from partita_runtime.scheduling.workers.timeline import Reservation, delay_behind
 
 _OVERRUN_SHARE: Final = 16
@@ -169,6 +169,28 @@ class DispatchedBatches:
             del self._batches[batch.batch_id]
         return late
 
+    def transferred(self, batch: DispatchedBatch, stage: int, now: int, took: int | None) -> int:
+        """The batch arrived at `stage` at `now`, `took` (microseconds) after it was sent, if that is known.
+
+        Does nothing if no transfer is reserved, as on one node. Returns by how much it was late, which delays the
+        reservations behind it; less than 0 if it was early.
+        """
+        for transfer in batch.transfers:
+            if transfer.stage == stage and not transfer.done:
+                break
+        else:
+            return 0
+        sent = min(now, transfer.start) if took is None else now - took
+        links = batch.workers[stage - 1].node.uplink, batch.workers[stage].node.downlink
+        least, most = _own_time(links, sent, now)
+        late = now - transfer.end
+        if late > 0:
+            transfer.end = now
+            delay_behind(transfer)
+        transfer.release()
+        batch.pipeline.observe_transfer(stage, len(batch.requests), least, most)
+        return late
+
     def withdraw(self, batch: DispatchedBatch, now: int, lost: Worker | None) -> None:
         """The batch will not be completed: release its reservations.
 
@@ -236,3 +258,19 @@ def _place_after(last: Reservation | None, reservation: Reservation) -> Reservat
     if last is not None:
         last.following = reservation
     return reservation
+
+
+def _own_time(links: tuple[NodeLink, NodeLink], sent: int, now: int) -> tuple[int, int]:
+    """Bounds of the time that a transfer takes alone, which ends now; others may have ended on its links before.
+
+    If links carry one transfer after the other, it began when the previous one ended. If all share the bandwidth, it
+    had a part of it. Which of the two applies is unknown.
+    """
+    queued = shared = took = now - sent
+    for link in links:
+        ended = link.ended_since(sent)
+        if ended:
+            queued = min(queued, now - link.ends[-1])
+            shared = min(shared, took // (1 + ended))
+        link.transferred(now)
+    return (queued, shared) if queued < shared else (shared, queued)

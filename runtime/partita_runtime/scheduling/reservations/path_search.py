@@ -58,9 +58,7 @@ def find_path(pipeline: PipelineState, batch_size: int, now: int, first: Worker 
     legs = [Leg(worker, start, length, start, 0)]
     for number in range(1, len(stages)):
         stage = stages[number]
-        leg = _next_leg(
-            stage.pool, worker, at, pipeline.transfer[number - 1][batch_size - 1], stage.latency[batch_size - 1]
-        )
+        leg = _next_leg(stage.pool, worker, at, stage.transfer[batch_size - 1], stage.latency[batch_size - 1])
         worker = leg.worker
         finish = leg.start + leg.length
         waiting += finish - at - leg.transfer_length - leg.length

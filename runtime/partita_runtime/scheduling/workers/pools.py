@@ -9,6 +9,32 @@ from partita_runtime.scheduling.workers.timeline import Timeline
 
 _SINGLE_REQUESTS: Final = 9
 """The square of 3: for batches of one request, three standard deviations of idle workers are kept."""
+_KEPT_ENDS: Final = 16
+
+
+class NodeLink(Timeline):
+    """One direction of a node's network."""
+
+    __slots__ = ("ends",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+        """When its last transfers ended, the latest one last."""
+
+    def ended_since(self, time: int) -> int:
+        """How many of its last transfers ended after this time."""
+        count = 0
+        for end in self.ends:
+            if end > time:
+                count += 1
+        return count
+
+    def transferred(self, now: int) -> None:
+        """A transfer has ended."""
+        self.ends.append(now)
+        if len(self.ends) > _KEPT_ENDS:
+            del self.ends[0]
 
 
 class WorkerNode:
@@ -18,8 +44,8 @@ class WorkerNode:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.uplink = Timeline()
-        self.downlink = Timeline()
+        self.uplink = NodeLink()
+        self.downlink = NodeLink()
         self.workers: list[Worker] = []
 
 

@@ -76,6 +76,7 @@ def _pipelines(one: CorePipelineSignals, other: CorePipelineSignals) -> CorePipe
 
 def _stages(one: CoreStageSignals, other: CoreStageSignals) -> CoreStageSignals:
     executions = one.executions + other.executions
+    link = one if one.transfers > other.transfers else other
     weighted = one.correction * one.executions + other.correction * other.executions
     return CoreStageSignals(
         pool=other.pool,
@@ -84,4 +85,9 @@ def _stages(one: CoreStageSignals, other: CoreStageSignals) -> CoreStageSignals:
         predicted_micros=one.predicted_micros + other.predicted_micros,
         actual_micros=one.actual_micros + other.actual_micros,
         correction=weighted / executions if executions else other.correction,
+        transfers=one.transfers + other.transfers,
+        declared_transfer_micros=one.declared_transfer_micros + other.declared_transfer_micros,
+        actual_transfer_micros=one.actual_transfer_micros + other.actual_transfer_micros,
+        link_latency_micros=link.link_latency_micros,
+        link_bits_per_second=link.link_bits_per_second,
     )

@@ -267,4 +267,11 @@ class EmulatedCluster:
         dispatch = batch.dispatch
         micros = self._transfers[dispatch.module, dispatch.pipeline][batch.stage - 1][batch.size - 1]
         sender, receiver = batch.path[batch.stage - 1], batch.path[batch.stage]
-        self._network.send(sender.node, receiver.node, micros, self._receive, batch)
+        self._network.send(sender.node, receiver.node, micros, self._received, batch, self._clock.now)
+
+    def _received(self, batch: _EmulatedBatch, sent: int) -> None:
+        """A batch has come from the stage before."""
+        now, batch_id = self._clock.now, batch.dispatch.batch_id
+        if batch_id in self._batches:
+            self._core.transferred(batch_id, batch.stage, now, now - sent)
+        self._receive(batch)
