@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.scheduling.goodput_cases import changing, margins, pooled, slices, sparse, symphony, varying
+from benchmarks.scheduling.goodput_cases import changing, links, margins, pooled, slices, sparse, symphony, varying
 from benchmarks.scheduling.goodput_cases.measure import Effort, Experiment, say
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "changing-load": changing.changing_load,
     "pooled": pooled.pooled,
     "margins": margins.margins,
+    "wrong-bandwidth": links.wrong_bandwidth,
     "slices": slices.slices,
     "varying": varying.varying,
 }

@@ -274,7 +274,7 @@ FRAMES = b"".join(
 )
 
 
-@given(damaged(*NUMBERS, *JSON_TOKENS, b"PTA6", b"\xff\xff\xff\xff", bytes(8)), st.integers(1, 100))
+@given(damaged(*NUMBERS, *JSON_TOKENS, b"PTA7", b"\xff\xff\xff\xff", bytes(8)), st.integers(1, 100))
 def test_frames_of_streams(damage: Damage, piece: int) -> None:
     stream, most = damage(FRAMES), 1 << 16
     decoder = Decoder(STAGE_DIALECT, lambda _: None, most)

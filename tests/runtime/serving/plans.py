@@ -135,6 +135,10 @@ class Application:
     stages: int = 1
     replicas: int = 1
     batch_size: int = 8
+    cut_bytes: int = 256
+    """Bytes of a sample between two stages, before they are halved."""
+    bandwidth: float = 10e9
+    """Declared bandwidth of the pools, in bits per second."""
     plan_name: str = "plan-1"
     policy: BatchingPolicy = BatchingPolicy.EAGER
     """Eager by default: answers do not wait for their deadline, and no stall makes them late."""
@@ -240,7 +244,7 @@ class Application:
 
     @property
     def profiles(self) -> dict[tuple[str, str], Profile]:
-        return {(model.name, model.pool): _profile(model, self.slices) for model in self.served}
+        return {(model.name, model.pool): _profile(model, self.slices, self.cut_bytes) for model in self.served}
 
     @property
     def plan(self) -> PipelinePlan:
@@ -270,7 +274,7 @@ class Application:
 
     @property
     def epoch(self) -> Epoch:
-        bandwidth = dict.fromkeys(self.pools, 10000000000.0)
+        bandwidth = dict.fromkeys(self.pools, self.bandwidth)
         return epoch(self.session, self.plan, self.profiles, bandwidth, self.clients, self.versions, self.request_log)
 
     def stage_arguments(self) -> list[StageArguments]:
@@ -364,7 +368,7 @@ def stage_refs(app: Application) -> Sequence[StageRef]:
     ]
 
 
-def _profile(model: Model, slices: Sequence[int]) -> Profile:
+def _profile(model: Model, slices: Sequence[int], cut_bytes: int) -> Profile:
     built = (
         profile(model.name)
         .on(model.pool)
@@ -372,7 +376,7 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
         .linear(model.alpha_micros, model.beta_micros)
         .batches(*range(1, 17))
         .divisors(*slices)
-        .cuts(256)
+        .cuts(cut_bytes)
     )
     built = (built if model.memory is None else built.memory(*model.memory)).build()
     request = built.request.model_copy(update={**model.declared, "blocks": BLOCKS})

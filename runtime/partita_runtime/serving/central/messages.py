@@ -96,6 +96,17 @@ class StageCompleted(_Entry):
 
 
 @dataclass(slots=True)
+class BatchTransferred(_Entry):
+    """A batch arrived at a stage from the one before."""
+
+    batch: Id
+    stage: _StageNumber
+    at: Micros
+    took: Micros | None
+    """How long it was under way; None if that was not measured."""
+
+
+@dataclass(slots=True)
 class BatchFailed(_Entry):
     """A batch could not be run."""
 
@@ -164,6 +175,7 @@ class FrontendEvents(WireModel):
     cancelled: tuple[Id, ...] = ()
     """Sub-requests whose clients have left."""
     completed: tuple[StageCompleted, ...] = ()
+    transferred: tuple[BatchTransferred, ...] = ()
     failed: tuple[BatchFailed, ...] = ()
     workers_draining: tuple[Name, ...] = ()
     """Workers that take no more batches from any frontend."""

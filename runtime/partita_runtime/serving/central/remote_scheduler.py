@@ -15,6 +15,7 @@ from partita_runtime.serving.central.messages import (
     BatchDelays,
     BatchDispatched,
     BatchFailed,
+    BatchTransferred,
     CoordinatorMessage,
     Decisions,
     FrontendEvents,
@@ -62,6 +63,7 @@ class _Unsent:
     arrived: list[SubRequestArrived] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     completed: list[StageCompleted] = field(default_factory=list)
+    transferred: list[BatchTransferred] = field(default_factory=list)
     failed: list[BatchFailed] = field(default_factory=list)
     workers_draining: list[str] = field(default_factory=list)
     workers_left: list[WorkerLeft] = field(default_factory=list)
@@ -78,6 +80,7 @@ class _Unsent:
             arrived=tuple(self.arrived),
             cancelled=tuple(self.cancelled),
             completed=tuple(self.completed),
+            transferred=tuple(self.transferred),
             failed=tuple(self.failed),
             workers_draining=tuple(self.workers_draining),
             workers_left=tuple(self.workers_left),
@@ -191,6 +194,12 @@ class RemoteScheduler:
         if batch.stages_done == len(batch.dispatch.path):
             for request_id in self._end(batch):
                 del self._sub_requests[request_id]
+
+    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
+        """A batch arrived from the stage before, and was under way for `took` microseconds."""
+        batch = self._batches.get(batch_id)
+        if batch is not None and not batch.unknown:
+            self._unsent.transferred.append(BatchTransferred(batch_id, stage, now, took))
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """A batch could not be run; the coordinator tries its sub-requests once more."""

@@ -126,6 +126,9 @@ class SharedPlan:
                 core.cancel(known, now)
         for completed in events.completed:
             self._completed(frontend, completed, offset)
+        for sent in events.transferred:
+            if sent.batch in frontend.batches:
+                core.transferred(frontend.batches[sent.batch], sent.stage, sent.at + offset, sent.took)
         for failed in events.failed:
             if failed.batch in frontend.batches:
                 core.failed(self._end(frontend, failed.batch), now, failed.reason)

@@ -68,6 +68,8 @@ class _SentBatch:
     """Its sub-requests, in order."""
     stages_done: int = 0
     """Stages that have reported it."""
+    reported: int = 0
+    """When the last of these reports came; the stage has sent the batch on at the same time."""
     holder: int = 0
     """The last stage whose replica is known to have the batch, which is lost with that replica or a later one."""
 
@@ -236,7 +238,11 @@ class Dispatcher:
         """A replica has received a batch, which no longer needs the replica of the stage before."""
         batch = self._batches.get(batch_id)
         if batch is not None and replica in batch.replicas:
-            self._passed_to(batch, batch.replicas.index(replica))
+            stage, now = batch.replicas.index(replica), self.now()
+            if stage == batch.stages_done:
+                self._core.transferred(batch_id, stage, now, now - batch.reported)
+            self._passed_to(batch, stage)
+            self._wake()
 
     def reported(self, replica: str, message: Report | BatchAnswer | Lost | Failed, tensors: list[Array]) -> None:
         """A stage has run a batch, or could not."""
@@ -293,6 +299,7 @@ class Dispatcher:
         if stage >= batch.stages_done:  # reports of two replicas may arrive out of order
             self._core.completed(message.batch_id, stage, now, message.ran_micros)
             batch.stages_done = stage + 1
+            batch.reported = now
         self._passed_to(batch, stage)
 
     def _passed_to(self, batch: _SentBatch, stage: int) -> None:

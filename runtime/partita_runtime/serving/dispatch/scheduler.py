@@ -71,6 +71,8 @@ class Scheduler(Protocol):
 
     def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None: ...
 
+    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None: ...
+
     def failed(self, batch_id: int, now: int, reason: str = "") -> None: ...
 
     def lost(self, batch_id: int, now: int) -> None: ...
@@ -125,6 +127,7 @@ class CoreInProcess:
         self.arrive = self._core.arrive
         self.cancel = self._core.cancel
         self.completed = self._core.completed
+        self.transferred = self._core.transferred
         self.failed = self._core.failed
         self.lost = self._core.lost
         self.worker_joined = self._core.worker_joined

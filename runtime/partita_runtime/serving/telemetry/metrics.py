@@ -115,13 +115,31 @@ def _stage_gauges(signals: SessionSignals) -> Iterator[Metric]:
     latency = GaugeMetricFamily(
         "partita_stage_latency_seconds", "Mean time of a batch, by the profile and as run", labels=(*labels, "kind")
     )
+    bandwidth = GaugeMetricFamily(
+        "partita_link_bandwidth_bits_per_second",
+        "Measured bandwidth of the network from the stage before",
+        labels=labels,
+    )
+    link_latency = GaugeMetricFamily(
+        "partita_link_latency_seconds", "Measured latency of the network from the stage before", labels=labels
+    )
+    transfer = GaugeMetricFamily(
+        "partita_transfer_seconds",
+        "Mean time of a transfer from the stage before, by the declared bandwidth and as measured",
+        labels=(*labels, "kind"),
+    )
     for stage in signals.stages:
         values = (signals.session, stage.module, stage.pipeline, str(stage.stage), stage.pool)
         ready.add_metric(values, stage.ready)
         idle.add_metric(values, stage.idle_fraction)
         latency.add_metric((*values, "predicted"), stage.predicted_micros / 1e6)
         latency.add_metric((*values, "actual"), stage.actual_micros / 1e6)
-    yield from (ready, idle, latency)
+        if stage.link_bits_per_second:
+            bandwidth.add_metric(values, stage.link_bits_per_second)
+            link_latency.add_metric(values, stage.link_latency_micros / 1e6)
+            transfer.add_metric((*values, "declared"), stage.declared_transfer_micros / 1e6)
+            transfer.add_metric((*values, "actual"), stage.actual_transfer_micros / 1e6)
+    yield from (ready, idle, latency, bandwidth, link_latency, transfer)
 
 
 def _gauge(name: str, text: str, values: tuple[str, ...], labels: tuple[str, ...], value: float) -> Metric:

@@ -17,6 +17,10 @@ from partita_runtime.scheduling.signals import CoreSignals, CoreStageSignals
 
 FAR_OFF: Final = 3
 """Warn if executions take this many times longer, or shorter, than in the profile."""
+LINK_OFF: Final = 1.5
+"""Warn if transfers take this many times longer, or shorter, than with the declared bandwidth."""
+_LINK_SHARE: Final = 0.02
+"""... and if the difference is at least this share of the module's budget: else it is irrelevant."""
 MAX_LATENCIES: Final = 200_000
 """Most latencies that are kept for percentiles."""
 
@@ -59,6 +63,14 @@ class SessionStageSignals(StatusModel):
     """Mean execution time of a batch by the profile, for the batches that were run."""
     actual_micros: float
     """Mean execution time as reported by the replicas."""
+    declared_transfer_micros: float = 0.0
+    """Mean time of a transfer from the stage before with the declared bandwidth, for the batches that were sent."""
+    actual_transfer_micros: float = 0.0
+    """Mean time as measured; 0 if none was sent over the network."""
+    link_latency_micros: float = 0.0
+    """Estimated latency of the network from the stage before."""
+    link_bits_per_second: float = 0.0
+    """Its estimated bandwidth."""
 
 
 class EndpointSignals(StatusModel):
@@ -241,7 +253,9 @@ def session_signals(
         plan=plan.name if plan else None,
         next_plan=situation.next_plan,
         message=situation.message,
-        warnings=tuple([text for stage in stages if (text := _far_off(stage))]),
+        warnings=tuple(
+            [text for stage in stages for text in (_far_off(stage), _link_off(stage, plan)) if text],
+        ),
         offered_rate=(after.arrived - before.arrived) / seconds,
         goodput=outcomes[Outcome.IN_TIME] / seconds,
         bad_rate=(ended - outcomes[Outcome.IN_TIME]) / ended if ended else 0.0,
@@ -281,11 +295,32 @@ def _far_off(stage: SessionStageSignals) -> str:
     )
 
 
+def _link_off(stage: SessionStageSignals, plan: SchedulingPlan | None) -> str:
+    """That the network to a stage is so much slower or faster than declared that another plan would suit better."""
+    declared, actual = stage.declared_transfer_micros, stage.actual_transfer_micros
+    if plan is None or not declared or not actual or 1 / LINK_OFF < actual / declared < LINK_OFF:
+        return ""
+    module = next(module for module in plan.modules if module.name == stage.module)
+    pipeline = next(pipeline for pipeline in module.pipelines if pipeline.name == stage.pipeline)
+    if abs(actual - declared) < _LINK_SHARE * module.budget_micros:
+        return ""
+    pools = {pipeline.stages[stage.stage - 1].pool, stage.pool}
+    slowest = min(pools, key=lambda pool: (plan.bandwidth.get(pool, float("inf")), pool))
+    amount = f"more than {LINK_OFF} times" if actual > declared else "less than two thirds of"
+    return (
+        f"{stage.module}/{stage.pipeline}/{stage.stage}: transfers to it take {amount} what the bandwidth of pool "
+        f"{slowest} says. Scheduling uses the real time, but plans do not. Set spec.bandwidth of the pool to what metric "
+        "partita_link_bandwidth_bits_per_second shows."
+    )
+
+
 def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[SessionStageSignals, ...]:
     described = []
     for ref, stage in plan.stages():
         counters = after.stages[ref]
-        predicted, actual = _means(before.stages.get(ref) if before else None, counters)
+        former = before.stages.get(ref) if before else None
+        predicted, actual = _means(former, counters)
+        declared, transferred = _transfer_means(former, counters)
         described.append(
             SessionStageSignals(
                 module=ref.module,
@@ -298,6 +333,10 @@ def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals
                 bad_rate=_bad_rate(before, after, ref.module),
                 predicted_micros=predicted,
                 actual_micros=actual,
+                declared_transfer_micros=declared,
+                actual_transfer_micros=transferred,
+                link_latency_micros=counters.link_latency_micros,
+                link_bits_per_second=counters.link_bits_per_second,
             )
         )
     return tuple(described)
@@ -310,6 +349,15 @@ def _means(before: CoreStageSignals | None, after: CoreStageSignals) -> tuple[fl
     predicted = after.predicted_micros - (before.predicted_micros if before else 0)
     actual = after.actual_micros - (before.actual_micros if before else 0)
     return predicted / executions, actual / executions
+
+
+def _transfer_means(before: CoreStageSignals | None, after: CoreStageSignals) -> tuple[float, float]:
+    transfers = after.transfers - (before.transfers if before else 0)
+    if not transfers:
+        return 0.0, 0.0
+    declared = after.declared_transfer_micros - (before.declared_transfer_micros if before else 0)
+    actual = after.actual_transfer_micros - (before.actual_transfer_micros if before else 0)
+    return declared / transfers, actual / transfers
 
 
 def _idle_fraction(before: CoreSignals | None, after: CoreSignals, workers: Iterable[str]) -> float:

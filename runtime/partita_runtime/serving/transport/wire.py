@@ -30,7 +30,7 @@ _MAX_FIELD: Final = 200
 BUFFERS: Final = ReceiveBuffers()
 """Memory of the large tensors that this process receives. Decoders are used on its event loop."""
 
-_MAGIC: Final = b"PTA6"
+_MAGIC: Final = b"PTA7"
 """Begins every frame, and has the version of the protocol: one more after each change of a message."""
 _PREFIX: Final = struct.Struct("<4sIQ")
 

@@ -1,5 +1,6 @@
 """Measurements of a frontend: windows over counters, Prometheus' text, delays; and the directory's entries."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -72,6 +73,34 @@ def test_profile_that_is_far_off_is_reported(actual: int, want_said: str) -> Non
 
     assert len(said) == bool(want_said)
     assert all(text.startswith(want_said) for text in said)
+
+
+LINKED = dataclasses.replace(application("a").model("m"), stages=2, plan_name="plan-1", bandwidth=2e9).epoch.plan
+"""Two stages; the module has a budget of 50 ms."""
+
+
+@pytest.mark.parametrize(
+    ("declared", "actual", "want_said"),
+    [
+        pytest.param(4000, 8000, "take more than 1.5 times what the bandwidth of pool emulated says", id="half"),
+        pytest.param(8000, 4000, "take less than two thirds of what the bandwidth of pool emulated says", id="double"),
+        pytest.param(4000, 5500, "", id="somewhat slower"),
+        pytest.param(10, 900, "", id="too short to matter"),
+        pytest.param(0, 0, "", id="not measured"),
+    ],
+)
+def test_bandwidth_that_is_declared_wrong_is_reported(declared: int, actual: int, want_said: str) -> None:
+    def at(now: int, transfers: int) -> Snapshot:
+        whole = core(now)
+        sent = {"transfers": transfers, "link_bits_per_second": 1e9}
+        sent |= {"declared_transfer_micros": declared * transfers, "actual_transfer_micros": actual * transfers}
+        stages = {REF: whole.stages[REF], REF._replace(stage=1): dataclasses.replace(whole.stages[REF], **sent)}
+        return snapshot(now, 0, dataclasses.replace(whole, stages=stages))
+
+    said = session_signals(Situation("default/a", LINKED), at(0, 5), at(20 * SECOND, 15), []).warnings
+
+    assert len(said) == bool(want_said)
+    assert all(text.startswith(f"m/p0/1: transfers to it {want_said}") for text in said)
 
 
 def test_rates_are_of_the_window_only() -> None:

@@ -20,6 +20,8 @@ class Relay:
     """Forwarded connections, present and past."""
     swallowed: set[int] = field(default_factory=set)
     """Connections, in order from 0, whose bytes to the replica never arrive."""
+    bytes_per_second: float | None = None
+    """Bandwidth in each direction of each connection; None for all there is."""
     deaf: bool = False
     """Whether data from the replica is dropped."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -52,6 +54,8 @@ class Relay:
         try:
             with contextlib.suppress(OSError):
                 while content := await reader.read(1 << 16):
+                    if self.bytes_per_second is not None:
+                        await asyncio.sleep(len(content) / self.bytes_per_second)
                     if works():
                         writer.write(content)
         finally:

@@ -72,7 +72,7 @@ def decode(
     return complete
 
 
-def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA6", claims: int | None = None) -> bytes:
+def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA7", claims: int | None = None) -> bytes:
     """A frame by hand; `claims` is the body length in its prefix."""
     return PREFIX.pack(magic, len(header), len(body) if claims is None else claims) + header + body
 
@@ -130,7 +130,7 @@ def test_noise_is_refused_or_incomplete(noise: bytes, pieces: list[int]) -> None
     try:
         assert decode(noise, pieces) == []
     except WireError:
-        assert not noise.startswith(b"PTA6")
+        assert not noise.startswith(b"PTA7")
 
 
 ONE_FLOAT = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors":[{"dtype":"FP32","shape":[1]}]}'
@@ -142,9 +142,9 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
     [
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", "does not speak", id="another protocol"),
         pytest.param(frame(b"{}", magic=b"PTA0"), "does not speak", id="another version"),
-        pytest.param(PREFIX.pack(b"PTA6", 0, 0), "header of 0", id="no header"),
-        pytest.param(PREFIX.pack(b"PTA6", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
-        pytest.param(PREFIX.pack(b"PTA6", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
+        pytest.param(PREFIX.pack(b"PTA7", 0, 0), "header of 0", id="no header"),
+        pytest.param(PREFIX.pack(b"PTA7", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
+        pytest.param(PREFIX.pack(b"PTA7", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
         pytest.param(frame(b"{"), "not a message", id="no JSON"),
         pytest.param(frame(b"[1, 2]"), "not a message", id="not an object"),
         pytest.param(frame(b'{"kind":"shutdown"}'), "not a message", id="unknown kind"),
