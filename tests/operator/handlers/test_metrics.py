@@ -98,6 +98,7 @@ def frontend_metrics() -> Iterator[Metric]:
         bad_rate=0,
         predicted_micros=1,
         actual_micros=1,
+        link_bits_per_second=1,
     )
     signals = SessionSignals(
         session=KEY,

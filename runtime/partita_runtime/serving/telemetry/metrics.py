@@ -117,11 +117,11 @@ def _stage_gauges(signals: SessionSignals) -> Iterator[Metric]:
     )
     bandwidth = GaugeMetricFamily(
         "partita_link_bandwidth_bits_per_second",
-        "Measured bandwidth of the network from the stage before",
+        "Estimated bandwidth of the network from the stage before",
         labels=labels,
     )
     link_latency = GaugeMetricFamily(
-        "partita_link_latency_seconds", "Measured latency of the network from the stage before", labels=labels
+        "partita_link_latency_seconds", "Estimated latency of the network from the stage before", labels=labels
     )
     transfer = GaugeMetricFamily(
         "partita_transfer_seconds",

@@ -309,8 +309,8 @@ def _link_off(stage: SessionStageSignals, plan: SchedulingPlan | None) -> str:
     amount = f"more than {LINK_OFF} times" if actual > declared else "less than two thirds of"
     return (
         f"{stage.module}/{stage.pipeline}/{stage.stage}: transfers to it take {amount} what the bandwidth of pool "
-        f"{slowest} says. Scheduling uses the real time, but plans do not. Set spec.bandwidth of the pool to what metric "
-        "partita_link_bandwidth_bits_per_second shows."
+        f"{slowest} says. Scheduling uses the real time, but plans do not. Set spec.bandwidth of the pool to metric "
+        "partita_link_bandwidth_bits_per_second."
     )
 
 
