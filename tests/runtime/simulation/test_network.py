@@ -4,6 +4,7 @@ import pytest
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_api.inferencesession import ArrivalProcess
+from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.network import Contention, EmulatedNode, network_of
@@ -63,6 +64,40 @@ def test_other_traffic_makes_reserved_batches_late() -> None:
     assert alone.late == 0
     assert crowded.late > 0
     assert crowded.in_time + crowded.late + sum(crowded.dropped.values()) == crowded.offered
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("lacking", [0.5, 0.8])
+def test_declaration_that_is_wrong_costs_little(lacking: float, together: bool) -> None:
+    """The network has a half or a fifth of the declared bandwidth; the right declaration serves only a little more."""
+    plan = plan_of(
+        module("m").pipeline(
+            4,
+            stage("fast", replicas=3, alpha=500, beta=1000, output_bytes=100_000),
+            stage("slow", replicas=5, alpha=1000, beta=2000),
+        ),
+        bandwidth={"fast": 2.5e9, "slow": 2.5e9},
+    )
+    right = plan.model_copy(update={"bandwidth": {pool: bits * (1 - lacking) for pool, bits in plan.bandwidth.items()}})
+    stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, 800), 25)
+    network = Contention(together, lacking)
+    without, measured, declared = (
+        simulate_streams(declaration, [stream], 10, 1, contention=contention, core=core)["m"].in_time
+        for declaration, contention, core in (
+            (plan, network, _Deaf(plan)),
+            (plan, network, None),
+            (right, Contention(together), None),
+        )
+    )
+
+    assert measured >= 0.97 * declared
+    assert without < measured
+
+
+class _Deaf(SchedulingCore):
+    """A core to which the declared bandwidth counts."""
+
+    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None: ...
 
 
 @pytest.mark.parametrize("others", [-0.1, 1.0])
