@@ -105,8 +105,8 @@ class Batching(SpecModel):
     modules: dict[ModuleName, BatchingPolicy] = Field(
         default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
     )
-    elsa: ElsaSlack = Field(
-        default=ElsaSlack(),
-        exclude_if=lambda elsa: elsa == ElsaSlack(),
+    elsa: ElsaSlack | None = Field(
+        default=None,
+        exclude_if=lambda elsa: elsa is None,
         description="For Elsa, a vGPU is in time if the time left is at least alpha * (wait + beta * execution).",
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.module_graph import find_cycle, longest_paths, topological_order
-from partita_api.session.execution import BatchingPolicy, ElsaSlack
+from partita_api.session.execution import BatchingPolicy
 from partita_api.session.module import Join
 from partita_api.session.size_classes import size_classes
 
@@ -89,7 +89,7 @@ def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     if unknown := sorted(spec.batching.modules.keys() - models):
         yield f"batching.modules names {', '.join(unknown)}, but the session has no such model: remove it"
     policies = {spec.batching.policy, *spec.batching.modules.values()}
-    if spec.batching.elsa != ElsaSlack() and BatchingPolicy.ELSA not in policies:
+    if spec.batching.elsa is not None and BatchingPolicy.ELSA not in policies:
         yield "batching.elsa is set, but no model has the policy Elsa: remove it, or set batching.policy to Elsa"
 
 

@@ -11,7 +11,7 @@ from partita_api.meta import SpecModel
 from partita_api.module_graph import longest_after, with_size_classes
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
-from partita_api.session.execution import Batching, BatchingPolicy, CutDType, ElsaSlack
+from partita_api.session.execution import Batching, BatchingPolicy, CutDType
 from partita_runtime.scheduling.events import StageRef
 
 
@@ -161,7 +161,7 @@ def scheduling_plan(
 def _policy(batching: Batching, policy: BatchingPolicy) -> str:
     """A policy as `policies.registry` names it, with its parameters."""
     elsa = batching.elsa
-    if policy is not BatchingPolicy.ELSA or elsa == ElsaSlack():
+    if policy is not BatchingPolicy.ELSA or elsa is None:
         return policy
     return f"{policy}:{elsa.alpha_percent / 100:g}:{elsa.beta_percent / 100:g}"
 
