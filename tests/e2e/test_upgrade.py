@@ -201,7 +201,7 @@ async def test_no_request_is_lost_and_no_replica_restarts_while_versions_change(
         async def grow() -> None:
             await eventually(upgrade.replicas, lambda now: len(now) > len(replaced.after))
 
-        grown = await upgrade.under_load("more requests: the new operator adds replicas", grow(), emulated=12)
+        grown = await upgrade.under_load("more requests: the new operator adds replicas", grow(), emulated=15)
         assert not grown.failures
         assert grown.after > grown.before
 
