@@ -36,7 +36,7 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
     }
-    drain = {DRAIN_VARIABLE: "20"}
+    drain = {DRAIN_VARIABLE: "60"}
     nodes = (
         RayClassNode(REAL, slots=8, real_models=True),
         RayClassNode(EMULATED, slots=8),

@@ -162,9 +162,12 @@ def test_outputs_pass_the_proxy_as_soon_as_they_are_known(deployment: Deployment
     kinds = [[line for line in part.splitlines() if line.startswith("event: ")] for part in (first, "".join(others))]
     assert kinds == [["event: output"], ["event: output", "event: answer"]]
 
-    with httpx.stream("POST", url, json={"inputs": tensors}, headers=events, timeout=60) as answer:
-        next(answer.iter_text())
-    deployment.until(lambda: "cancelled" in deployment.signals(EARLY)["outcomes"], "the frontend knows")
+    def knows_who_leaves() -> bool:
+        with httpx.stream("POST", url, json={"inputs": tensors}, headers=events, timeout=60) as answer:
+            next(answer.iter_text())
+        return "cancelled" in deployment.signals(EARLY).get("outcomes", {})
+
+    deployment.until(knows_who_leaves, "the frontend knows which clients leave")
     deployment.remove(lambda name: "early" in name)
 
 

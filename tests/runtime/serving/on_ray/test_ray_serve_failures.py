@@ -30,6 +30,7 @@ ON_EMULATED = OPTIONS.model_copy(update={"frontend_resources": {f"partita-pool-{
 
 def loaded(deployment: Deployment, app: Application, try_again: bool = False, rate: float = RATE) -> Loading:
     loading = Loading(deployment, app, rate, try_again)
+    deployment.until(lambda: loading.sent() > rate, "requests are sent")  # signals may be those of an earlier load
     deployment.until(lambda: deployment.signals(app).get("goodput", 0) > rate / 4, "load is on")
     return loading
 
