@@ -1,12 +1,11 @@
 """Requests in time if the real network is slower than declared: with feedback of transfers, and without."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean
-from typing import Any
 
 from benchmarks.scheduling.goodput_cases.measure import Effort, Row, say
 from benchmarks.scheduling.goodput_cases.pooled import PROCESSES, scheduling_plan, spread_out
+from benchmarks.scheduling.system_cases.configurations import Configuration, large
 
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -19,9 +18,11 @@ MISSING = (0.0, 0.5, 0.8)
 """Shares of the declared bandwidth that the network lacks."""
 
 
-class _WithoutFeedback(SchedulingCore):
+class WithoutFeedback(SchedulingCore):
+    """A core to which the declared bandwidth counts."""
+
     def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
-        """Transfers change nothing: the declared bandwidth counts."""
+        """Transfers change nothing."""
 
 
 def wrong_bandwidth(effort: Effort) -> Sequence[Row]:
@@ -29,12 +30,11 @@ def wrong_bandwidth(effort: Effort) -> Sequence[Row]:
     if effort.data is None:
         say("wrong-bandwidth needs --data; left out")
         return []
-    references = json.loads((effort.data / "ppipe" / "reference_plans.json").read_text())
-    plans = [reference for reference in references if reference["trace"] == "maf19"][:: 3 if effort.quick else 1]
+    plans = large(effort.data / "ppipe")[:: 3 if effort.quick else 1]
     rows = []
     for together in (False, True):
         for missing in MISSING:
-            shares = [_shares(reference, Contention(together, missing), effort) for reference in plans]
+            shares = [_shares(configuration, Contention(together, missing), effort) for configuration in plans]
             without, with_feedback, right = (mean(kind) for kind in zip(*shares, strict=True))
             figures = {"without": round(100 * without, 1), "with": round(100 * with_feedback, 1)}
             figures |= {"declared": round(100 * right, 1), "of_declared": round(100 * with_feedback / right, 1)}
@@ -45,17 +45,18 @@ def wrong_bandwidth(effort: Effort) -> Sequence[Row]:
     return rows
 
 
-def _shares(reference: Mapping[str, Any], network: Contention, effort: Effort) -> tuple[float, float, float]:
+def _shares(configuration: Configuration, network: Contention, effort: Effort) -> tuple[float, float, float]:
     """In time: without feedback, with feedback, and with the right declaration."""
-    assert effort.data is not None
-    plan = scheduling_plan(reference, "Deferred", effort.data / "ppipe" / "profiles")
+    reference = configuration.reference
+    plan = scheduling_plan(reference, "Deferred", configuration.profiles)
     real = {pool: bandwidth * (1 - network.others) for pool, bandwidth in plan.bandwidth.items()}
     right = plan.model_copy(update={"bandwidth": real})
 
     def in_time(plan: SchedulingPlan, core: SchedulingCore, network: Contention) -> float:
-        slos = dict(zip(reference["models"], reference["slo_us"], strict=True))
         streams = [
-            RequestStream(of["model"], PROCESSES["Poisson"](LOAD * of["throughput"], 0.0), slos[of["model"]] / 1000)
+            RequestStream(
+                of["model"], PROCESSES["Poisson"](LOAD * of["throughput"], 0.0), configuration.slos[of["model"]] / 1000
+            )
             for of in reference["plan"]
         ]
         placed = spread_out(plan, reference["pools"])
@@ -65,7 +66,7 @@ def _shares(reference: Mapping[str, Any], network: Contention, effort: Effort) -
         return sum(report.in_time for report in reports) / sum(report.offered for report in reports)
 
     return (
-        in_time(plan, _WithoutFeedback(plan), network),
+        in_time(plan, WithoutFeedback(plan), network),
         in_time(plan, SchedulingCore(plan), network),
         in_time(right, SchedulingCore(right), Contention(network.together)),
     )

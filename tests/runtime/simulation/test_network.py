@@ -1,10 +1,10 @@
 """Transfers between emulated nodes: one after the other, or together."""
 
 import pytest
+from benchmarks.scheduling.goodput_cases.links import WithoutFeedback
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.network import Contention, EmulatedNode, network_of
@@ -84,7 +84,7 @@ def test_declaration_that_is_wrong_costs_little(lacking: float, together: bool) 
     without, measured, declared = (
         simulate_streams(declaration, [stream], 10, 1, contention=contention, core=core)["m"].in_time
         for declaration, contention, core in (
-            (plan, network, _Deaf(plan)),
+            (plan, network, WithoutFeedback(plan)),
             (plan, network, None),
             (right, Contention(together), None),
         )
@@ -92,12 +92,6 @@ def test_declaration_that_is_wrong_costs_little(lacking: float, together: bool) 
 
     assert measured >= 0.97 * declared
     assert without < measured
-
-
-class _Deaf(SchedulingCore):
-    """A core to which the declared bandwidth counts."""
-
-    def transferred(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None: ...
 
 
 @pytest.mark.parametrize("others", [-0.1, 1.0])
