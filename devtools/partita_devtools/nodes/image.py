@@ -6,10 +6,12 @@ The build uses this machine's pip settings: indexes, directories of wheels and c
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from partita_devtools.errors import DevError
@@ -18,6 +20,7 @@ from partita_devtools.nodes.debian_packages import IMAGE_PACKAGES, require_packa
 
 _BASE = "localhost/partita-base:bookworm"
 _MIRROR = "http://deb.debian.org/debian"
+_STAGE = re.compile(r"^FROM\s.*\sAS\s+(\S+)", re.IGNORECASE | re.MULTILINE)
 _PACKAGES = "python3,python3-dev,python3-venv,ca-certificates"
 
 
@@ -34,7 +37,8 @@ def build_image(
     """Build `source`'s Dockerfile (or another) and write the image `tag` as an archive for `NodeCluster.import_image`.
 
     `arguments` are the build's; BASE is a Debian 12 with Python unless given. `work_dir` keeps the base and the layers
-    of earlier builds; the log is `image.log` there. Takes minutes. Raises DevError with the end of the log if it fails.
+    of the last build of each tag; the log is `image.log` there. Takes minutes. Raises DevError with the end of the log
+    if it fails.
     """
     require_packages(IMAGE_PACKAGES if "BASE" not in arguments else {"buildah": IMAGE_PACKAGES["buildah"]})
     log = work_dir / "image.log"
@@ -44,15 +48,22 @@ def build_image(
         _make_base(work_dir, buildah, log, report)
     arguments = {"BASE": _BASE, **arguments}
     words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    file = [] if dockerfile is None else ["--file", str(dockerfile.absolute())]
+    recipe = (dockerfile or source / "Dockerfile").absolute()
     volumes = [word for volume in _pip_volumes(_pip_settings(), work_dir) for word in ("--volume", volume)]
+    build = [*buildah, "bud", "--isolation", "chroot", "--layers", *words, *volumes, "--file", str(recipe)]
     run_logged(
-        [*buildah, "bud", "--isolation", "chroot", "--layers", *words, *volumes, *file, "--tag", tag, str(source)],
+        [*build, "--tag", tag, str(source)],
         phase=f"building {tag} (log: {log})",
         log=log,
         report=report,
         usual_s=240,
     )
+    of_tag = sha256(tag.encode()).hexdigest()[:12]
+    for stage in _STAGE.findall(recipe.read_text()):
+        # Nothing is built. Only with a tag the stage's layers are there for the next build.
+        argv = [*build, "--target", stage, "--tag", f"localhost/partita-stage-{stage}:{of_tag}", str(source)]
+        run_logged(argv, phase=f"keeping the layers of stage {stage}", log=log, report=report)
+    run_logged([*buildah, "rmi", "--prune"], phase="removing the layers of earlier builds", log=log, report=report)
     archive.unlink(missing_ok=True)
     run_logged(
         [*buildah, "push", tag, f"docker-archive:{archive}:{tag}"],
