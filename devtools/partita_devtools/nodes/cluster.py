@@ -65,16 +65,14 @@ class NodeCluster:
     def import_image(self, archive: Path, report: Report) -> None:
         """Import the images of an archive (`docker save`, `buildah push docker-archive:`) into every node.
 
-        As many nodes at a time as the machine has CPUs. Raises DevError if a node refuses it, or the disk is too small.
+        As many nodes at a time as the machine has CPUs. Raises DevError if a node refuses it.
         """
-        at_once = cpu_count() or 1
-        _require_space(archive, self.nodes, at_once)
 
         def import_into(node: DevNode) -> None:
             report(f"{node.name}: importing {archive.name}")
             container_runtime.import_image(node, self.control_plane.binaries, archive)
 
-        with ThreadPoolExecutor(at_once) as threads:
+        with ThreadPoolExecutor(cpu_count()) as threads:
             list(threads.map(import_into, self.nodes))
 
 
@@ -158,19 +156,6 @@ def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity])
                 time.sleep(0.5)
     except (httpx.HTTPError, OSError, DevError):
         return  # The API server does not answer: the caller kills the processes.
-
-
-def _require_space(archive: Path, nodes: Sequence[DevNode], at_once: int) -> None:
-    """A node unpacks an image of the archive's size, and holds the archive's layers until then."""
-    directory, gigabyte = nodes[0].directory, 1e9
-    needed = archive.stat().st_size * (len(nodes) + min(at_once, len(nodes)))
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        raise DevError(
-            f"{len(nodes)} nodes need {needed / gigabyte:.0f} GB of disk for {archive.name}, and {directory} has "
-            f"{free / gigabyte:.0f} GB free; make room (the largest: du -xh -d 2 / | sort -h | tail), or start fewer "
-            f"nodes: partita dev nodes down, then partita dev nodes up --node NAME=PRODUCT:GPUS:CPUS"
-        )
 
 
 def _require(binaries: Binaries) -> None:

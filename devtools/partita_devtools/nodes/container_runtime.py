@@ -117,5 +117,10 @@ def import_image(node: DevNode, binaries: Binaries, archive: Path) -> None:
         text=True,
         check=False,
     )
+    if done.returncode and "no space left on device" in done.stderr:
+        raise DevError(
+            f"{node.name}: the disk of {node.directory} is full, so containerd cannot import {archive}; each node needs "
+            f"up to twice the archive's size; make room (the largest: du -xh -d 2 / | sort -h | tail)"
+        )
     if done.returncode:
         raise DevError(f"{node.name}: containerd does not import {archive}: {done.stderr.strip()}")

@@ -1,17 +1,13 @@
-"""Builds of images by the real buildah, and the disk that images need."""
+"""Builds of images by the real buildah."""
 
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
-from partita_devtools.control_plane.lifecycle import ControlPlane
-from partita_devtools.errors import DevError
-from partita_devtools.nodes.cluster import NodeCluster
 from partita_devtools.nodes.image import build_image
-from partita_devtools.nodes.node import DevNode, NodeSpec
 
 RECIPE: Final = """
 ARG BASE
@@ -57,24 +53,3 @@ def images(storage: Path) -> set[str]:
     root = ["--root", str(storage / "storage" / "root"), "--runroot", str(storage / "storage" / "run")]
     argv = ["buildah", *root, "--storage-driver", "overlay", "images", "--all", "--quiet"]
     return set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
-
-
-class Usage(NamedTuple):
-    """As `shutil.disk_usage` returns it."""
-
-    total: int
-    used: int
-    free: int
-
-
-def test_an_image_that_does_not_fit_the_disk_is_refused_before_any_node_imports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = tmp_path / "image.tar"
-    archive.write_bytes(b"0" * 1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10_000, 6_000, 4_000))
-    nodes = tuple(DevNode(NodeSpec(name), i, tmp_path / name) for i, name in enumerate(("a", "b", "c", "d"), start=1))
-    reported: list[str] = []
-    with pytest.raises(DevError, match=r"4 nodes need .* GB of disk for image\.tar.*make room"):
-        NodeCluster(tmp_path, ControlPlane(tmp_path), nodes).import_image(archive, report=reported.append)
-    assert reported == []
