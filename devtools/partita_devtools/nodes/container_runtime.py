@@ -119,7 +119,7 @@ def import_image(node: DevNode, binaries: Binaries, archive: Path) -> None:
     )
     if done.returncode and "no space left on device" in done.stderr:
         raise DevError(
-            f"{node.name}: the disk of {node.directory} is full, so containerd cannot import {archive}; each node needs "
+            f"{node.name}: the disk of {node.directory} is full, so containerd cannot import {archive}; a node needs "
             f"up to twice the archive's size; make room (the largest: du -xh -d 2 / | sort -h | tail)"
         )
     if done.returncode:
