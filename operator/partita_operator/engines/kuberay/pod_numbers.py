@@ -120,18 +120,22 @@ def replacements(
 
 
 def _free(pods: Collection[Document], groups: Sequence[WorkerGroup], pools: Iterable[GPUPool]) -> dict[str, float]:
-    """Accelerators of schedulable nodes for new pods, by resource; negative if plans use more than there are.
+    """Accelerators of schedulable nodes for new pods, by resource; negative if more are in use than there are.
 
-    A pod on an unschedulable node takes none of them, although its plan does.
+    Every pod that is there takes one, also one that ends or that no plan needs. What plans use beyond the pods that
+    `groups` need is used elsewhere.
     """
     free: dict[str, float] = {}
     for pool in pools:
         resource, status = shared_resource(pool.ray_resource), pool.status
-        free[resource] = status.capacity - float(status.allocated)
+        own = [group for group in groups if pod_capacity(group).shared == resource]
+        elsewhere = max(0.0, float(status.allocated) - sum(group["replicas"] for group in own))
+        names = {group["groupName"] for group in own}
+        there = sum(_group(pod) in names for pod in pods)
+        free[resource] = status.capacity - elsewhere - there
         if status.unschedulable is not None:
-            there = pods_on(status.unschedulable.nodes, pods)
-            own = sum(there[group["groupName"]] for group in groups if pod_capacity(group).shared == resource)
-            free[resource] += own - status.unschedulable.cordoned_in_use
+            closed = pods_on(status.unschedulable.nodes, pods)
+            free[resource] += sum(closed[name] for name in names) - status.unschedulable.cordoned_in_use
     return free
 
 

@@ -135,6 +135,18 @@ def test_a_pod_that_ends_is_replaced_before_it_is_gone(pods: PodsBuilder, free: 
     assert numbers(found) == ({"0/replicas": 2 + want, "0/maxReplicas": 2 + want} if want else {})
 
 
+def test_a_change_of_plan_does_not_take_the_accelerator_of_a_pod_that_ends() -> None:
+    """A pool of three: the present plan has two pods, and the autoscaler removes the one of the plan before.
+
+    The next plan needs a third pod. KubeRay would make a fourth one when the pod that ends is gone.
+    """
+    pods = PodsBuilder().on("a").on("b").on("c", ends=True)
+
+    found = scaling(live(2), groups(3), pods.made, [PoolState(3, 2).build()])
+
+    assert numbers(found) == {"0/replicas": 3, "0/minReplicas": 3, "0/maxReplicas": 3}
+
+
 def test_pods_of_frontends_need_no_accelerator_to_be_replaced() -> None:
     frontends = {**frontend_group(SETTINGS), "replicas": 1}
 
