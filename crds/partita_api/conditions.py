@@ -1,27 +1,8 @@
-"""The conditions in a status: their types, their meaning, and how to set one.
-
-| type        | true when                                               | set by              |
-|-------------|---------------------------------------------------------|---------------------|
-| Ready       | the object serves its purpose now                       | every reconciler    |
-| Reconciling | work toward the spec is under way (kstatus)             | every reconciler    |
-| Stalled     | no progress without a change by a person (kstatus)      | every reconciler    |
-| Profiled    | every (model, pool) pair of the session has a profile   | session reconciler  |
-| Planned     | a validated plan for the current spec exists            | session reconciler  |
-| RolledOut   | every stage of the plan has its replicas up             | session, plan       |
-| SLOMet      | attainment over the last window reached the target      | session reconciler  |
-| Approved    | the plan may be rolled out                              | plan reconciler     |
-| Held        | a person or a policy keeps the session from its plan    | session reconciler  |
-| Partitioned | the pool's nodes are cut as spec.mig says               | pool reconciler     |
-| Provisioned | an elastic pool has the accelerators that plans use     | pool reconciler     |
-| Exposed     | clients reach the session at addresses that stay        | session reconciler  |
-| ClientsAuthenticated | only clients with valid credentials are answered | session reconciler |
-| VersionsReady | all versions of the session get their requests     | session reconciler  |
-| QualityMet  | the plan's answers to samples are as expected           | session reconciler  |
-"""
+"""The conditions in a status: their types, their meaning, and how to set one."""
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from pydantic import Field
 
@@ -31,23 +12,36 @@ MAX_MESSAGE: Final = 1024
 
 
 class ConditionType(StrEnum):
-    """The types of condition that Partita sets; their meaning is in the table above."""
+    """The types of condition that Partita sets, each with what is the case while it is true."""
 
-    READY = "Ready"
-    RECONCILING = "Reconciling"
-    STALLED = "Stalled"
-    PROFILED = "Profiled"
-    PLANNED = "Planned"
-    ROLLED_OUT = "RolledOut"
-    SLO_MET = "SLOMet"
-    APPROVED = "Approved"
-    HELD = "Held"
-    PARTITIONED = "Partitioned"
-    PROVISIONED = "Provisioned"
-    EXPOSED = "Exposed"
-    CLIENTS_AUTHENTICATED = "ClientsAuthenticated"
-    VERSIONS_READY = "VersionsReady"
-    QUALITY_MET = "QualityMet"
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """A member of this value; as a string it equals the value."""
+        type = str.__new__(cls, value)
+        type._value_ = value
+        type.meaning = meaning
+        return type
+
+    # Of all kinds; the second and the third are those of kstatus.
+    READY = "Ready", "the object serves its purpose now"
+    RECONCILING = "Reconciling", "work toward the spec is under way"
+    STALLED = "Stalled", "no progress without a change by a person"
+    # Of sessions, in the order of their steps.
+    PROFILED = "Profiled", "every pair of a model and a usable pool has a profile"
+    PLANNED = "Planned", "a validated plan for the present spec exists"
+    ROLLED_OUT = "RolledOut", "every stage of the plan has its replicas"
+    SLO_MET = "SLOMet", "attainment over the last window reached the target"
+    HELD = "Held", "a person or a policy keeps the session from its plan"
+    EXPOSED = "Exposed", "clients reach the session at addresses that stay"
+    CLIENTS_AUTHENTICATED = "ClientsAuthenticated", "only clients with valid credentials are answered"
+    VERSIONS_READY = "VersionsReady", "all versions of the session get their requests"
+    QUALITY_MET = "QualityMet", "the plan's answers to samples are as expected"
+    # Of plans, which have RolledOut, too.
+    APPROVED = "Approved", "the plan may be rolled out"
+    # Of pools.
+    PARTITIONED = "Partitioned", "the nodes are cut into slices as requested"
+    PROVISIONED = "Provisioned", "an elastic pool has the accelerators that plans use"
 
 
 class ConditionStatus(StrEnum):

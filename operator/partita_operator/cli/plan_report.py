@@ -182,12 +182,6 @@ def stage_table(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
     return table
 
 
-def pool_and_vgpus(stage: Stage) -> str:
-    """The number of a stage's vGPUs, their share of an accelerator, and its pool: `2 × 1/4 a100`."""
-    share = f"1/{stage.vgpu_divisor} " if stage.vgpu_divisor > 1 else ""
-    return f"{stage.replicas} × {share}{stage.pool}"
-
-
 def _vgpus(stage: Stage) -> str:
     """The number of vGPUs, their share of an accelerator, and their sub-cluster."""
     share = f" x 1/{stage.vgpu_divisor}" if stage.vgpu_divisor > 1 else ""

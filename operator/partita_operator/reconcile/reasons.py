@@ -158,12 +158,34 @@ class Reason(StrEnum):
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 
+_NO_PLAN: Final[Mapping[NoPlanReason, str]] = {
+    NoPlanReason.INVALID_SESSION: "the planner does not support the session",
+    NoPlanReason.NO_POOLS: "the session may not use any pool",
+    NoPlanReason.SLO_TOO_TIGHT: "no pipeline meets the SLO at any cost",
+    NoPlanReason.INSUFFICIENT_CAPACITY: "the pools have too few free accelerators",
+    NoPlanReason.TIME_LIMIT: "the planner found no answer within its time limit",
+    NoPlanReason.INVALID_PLAN: "the planner failed, or its plan did not pass validation",
+}
 _SEVERITIES: Final[Mapping[str, Severity]] = {
     **{str(reason): reason.severity for reason in Reason},
     **{str(reason): Severity.WARNING for reason in NoPlanReason},
+}
+_MEANINGS: Final[Mapping[str, str]] = {
+    **{str(reason): reason.meaning for reason in Reason},
+    **{str(reason): meaning for reason, meaning in _NO_PLAN.items()},
 }
 
 
 def severity_of(reason: str) -> Severity:
     """The severity of a condition's reason: Partita's own, or the planner's for having no plan, which is a warning."""
     return _SEVERITIES[reason]
+
+
+def is_problem(reason: str) -> bool:
+    """Whether the reason is a warning; not for reasons of another version of Partita, which are not known."""
+    return _SEVERITIES.get(reason) is Severity.WARNING
+
+
+def meaning_of(reason: str) -> str:
+    """What a condition's reason means; empty for one of another version of Partita."""
+    return _MEANINGS.get(reason, "")

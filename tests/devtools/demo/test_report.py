@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from tests.devtools.demo.demo_results import agreement, demo_result
 
-from partita_devtools.demo.report.plan_figure import plan_diagram
 from partita_devtools.demo.report.svg import VARIABLES
 from partita_devtools.demo.report.write import render, write_report
 from partita_devtools.demo.result import DemoResult, ReadPicture
+from partita_operator.console.drawing.plan_figure import plan_diagram
 from partita_runtime.load.report import summarize
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

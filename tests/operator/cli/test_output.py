@@ -18,6 +18,7 @@ from partita_operator.settings.json_schema import values_schema
 WITHOUT_RESULT = {
     "completion": "prints a script for a shell",
     "init": "prints a manifest for people, with comments",
+    "console": "serves pages until it is stopped",
     "operator run": "runs until it is stopped",
     "local down": "reports progress only",
     "local logs": "prints lines of files as they are, also endlessly",

@@ -7,10 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from partita_devtools.demo.report.charts import all_charts
-from partita_devtools.demo.report.plan_figure import plan_diagram
 from partita_devtools.demo.result import DemoResult
 from partita_devtools.demo.summary import (
     accelerators,
@@ -21,6 +20,7 @@ from partita_devtools.demo.summary import (
     stage_rows,
     unlike_package,
 )
+from partita_operator.console.drawing.plan_figure import plan_diagram
 
 PAGE: Final = "index.html"
 RESULT: Final = "result.json"
@@ -43,7 +43,12 @@ def write_report(result: DemoResult, directory: Path) -> Path:
 def render(result: DemoResult) -> str:
     """The report as HTML; deterministic."""
     environment = Environment(
-        loader=PackageLoader("partita_devtools.demo.report", "."),
+        loader=ChoiceLoader(
+            [
+                PackageLoader(package, ".")
+                for package in ("partita_devtools.demo.report", "partita_operator.console.drawing")
+            ]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

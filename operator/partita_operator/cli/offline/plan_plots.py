@@ -7,7 +7,7 @@ from typing import Final
 from partita_api.inferencesession import InferenceSession
 from partita_api.module_graph import longest_paths
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
-from partita_operator.cli.plan_report import pool_and_vgpus
+from partita_operator.console.drawing.plan_figure import pool_and_vgpus
 from partita_planner.session.latency import latency_graph
 from partita_runtime.figures import (
     GREY,
