@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, Final
 
 from partita_operator.console.reading.snapshot import ClusterSnapshot, Part
@@ -71,7 +72,9 @@ class ClusterFollower:
             try:
                 await self._round()
             except* _FAILURES as failures:
-                self._know(problem=self._in_words(_first(failures)))
+                error = _first(failures)
+                if not (isinstance(error, ApiError) and error.status == HTTPStatus.GONE):  # the next list repairs it
+                    self._know(problem=self._in_words(error))
                 await asyncio.sleep(self._interval_s)
 
     async def _round(self) -> None:
@@ -152,7 +155,7 @@ class ClusterFollower:
             case ApiError():
                 return f"The API server at {self._server} refuses: {error.message}"
             case TimeoutError():
-                return f"The API server at {self._server} does not answer within {PATIENCE_S:g} seconds."
+                return f"The API server at {self._server} does not answer within {PATIENCE_S:g} s."
             case KindMissingError() | NoClusterError():
                 return f"{str(error)[:1].upper()}{str(error)[1:]}"
             case _:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, ObjectiveType
 from partita_api.module_graph import topological_order
 from partita_api.pipelineplan import Constraint, ConstraintType, Evidence, PipelinePlan
-from partita_operator.console.drawing.plan_figure import PlanDiagram, plan_diagram
+from partita_operator.console.drawing.plan_figure import SERIES, PlanDiagram, plan_diagram
 from partita_operator.console.views.findings import ConditionRow, condition_rows
 from partita_operator.kube.resources import recorded_spec_json
 from partita_planner.explain.difference import PlanDifference, differences
@@ -105,7 +105,7 @@ def plan_view(session: InferenceSession, plan: PipelinePlan, pools: tuple[str, .
         throughput=float(spec.throughput),
         accelerators=tuple(sorted(spec.gpus().items())),
         diagram=diagram_of(planned_spec(session, plan), plan, pools),
-        stages=_stages(plan, {pool: number for number, pool in enumerate(pools)}),
+        stages=_stages(plan, {pool: number % SERIES for number, pool in enumerate(pools)}),
         explanation=tuple(line for line in solution.explanation.splitlines() if line.strip()),
         constraints=tuple(_constraint(found, solution.objective) for found in solution.constraints),
         alternatives=_alternatives(plan),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from partita_api.conditions import Condition, ConditionStatus, ConditionType
 from partita_api.gpupool import GPUPool
+from partita_operator.console.drawing.plan_figure import SERIES
 from partita_operator.console.reading.snapshot import ClusterSnapshot
 from partita_operator.console.views.findings import ConditionRow, Tone, condition_rows, find
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -29,7 +30,7 @@ class PoolRow:
 
     name: str
     colour: int
-    """The pool's place among all pools, which decides its colour."""
+    """Number of the pool's colour, which is the same on all pages."""
     accelerator: str
     """What Kubernetes calls one accelerator."""
     price_per_hour: float
@@ -108,7 +109,7 @@ def _row(cluster: Cluster, pool: GPUPool, number: int) -> PoolRow:
     ready = find(status.conditions, ConditionType.READY)
     return PoolRow(
         name=pool.metadata.name,
-        colour=number,
+        colour=number % SERIES,
         accelerator=pool.accelerator_name,
         price_per_hour=float(pool.spec.price_per_hour),
         capacity=status.capacity,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import ProfilingProgress
 from partita_api.session.plan_changes import PlanPreview
 from partita_operator.console.drawing.plan_figure import PlanDiagram
 from partita_operator.console.reading.snapshot import ClusterSnapshot
@@ -46,6 +47,8 @@ class SessionPage:
     plan: PlanView | None
     diagram: PlanDiagram | None
     preview: PlanPreview | None
+    profiling: tuple[ProfilingProgress, ...]
+    """Profiles that are being made or could not be made."""
     plans: tuple[PlanLine, ...]
     conditions: tuple[ConditionRow, ...]
 
@@ -90,6 +93,7 @@ def session_page(snapshot: ClusterSnapshot, key: str) -> SessionPage | None:
         plan=view,
         diagram=diagram,
         preview=session.status.preview,
+        profiling=session.status.profiling,
         plans=_plan_lines(session, plans),
         conditions=condition_rows(session.status.conditions, session.metadata.generation),
     )

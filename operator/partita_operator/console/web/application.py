@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from importlib.resources import files
@@ -135,16 +136,18 @@ class ConsoleApplication:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         seen = self._follower.revision
-        await response.write(b"retry: 3000\n\n")
-        while True:
-            try:
-                async with asyncio.timeout(ALIVE_S):
-                    seen = await self._follower.changed(seen)
-                message = f"event: changed\ndata: {seen}\n\n"
-            except TimeoutError:
-                message = ": alive\n\n"
-            await response.write(message.encode())
-            await asyncio.sleep(PACE_S)
+        with suppress(ConnectionError):  # the viewer has left
+            await response.write(b"retry: 3000\n\n")
+            while True:
+                try:
+                    async with asyncio.timeout(ALIVE_S):
+                        seen = await self._follower.changed(seen)
+                    message = f"event: changed\ndata: {seen}\n\n"
+                except TimeoutError:
+                    message = ": alive\n\n"
+                await response.write(message.encode())
+                await asyncio.sleep(PACE_S)
+        return response
 
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]

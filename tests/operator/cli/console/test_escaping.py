@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from tests.operator.cli.console.cluster_objects import condition, typical
 
 from partita_api.pipelineplan import Constraint, ConstraintType
+from partita_api.profile import ProfilingProgress
 from partita_api.session.plan_changes import PlannedChange, PlanPreview
 from partita_operator.console.reading.snapshot import ClusterSnapshot, EventLine, ObjectEvents, Part
 from partita_operator.console.views.findings import condition_rows
@@ -83,7 +84,17 @@ def filled(view: Any) -> Any:
         explanation=("line",),
         conditions=rows,
     )
-    own = {"preview": preview, "complaint": "The spec is wrong.", "recommendation": "More.", "conditions": rows}
+    run = ProfilingProgress(
+        module="detector", pool="fast", key="1", attempt=1, phase="Waiting", message="It failed.",
+        last_transition_time="2026-01-01T00:00:00Z",
+    )  # fmt: skip
+    own = {
+        "preview": preview,
+        "profiling": (run,),
+        "complaint": "The spec is wrong.",
+        "recommendation": "More.",
+        "conditions": rows,
+    }
     return replace(view, plan=plan, **{name: value for name, value in own.items() if hasattr(view, name)})
 
 

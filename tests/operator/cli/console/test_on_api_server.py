@@ -83,7 +83,7 @@ async def test_a_user_of_one_namespace_sees_its_sessions_and_what_is_missing(
     assert "You may not read pools." not in complete
 
 
-async def test_a_user_without_rights_is_told_so(namespace: Kubectl, viewer: Path) -> None:
+async def test_a_user_without_rights_is_told_so(viewer: Path) -> None:
     async with running_console(viewer) as client:
         page = await until_shown(client, "/", "You may not read sessions.")
 
@@ -108,7 +108,7 @@ async def test_an_api_server_that_hangs_leaves_the_last_pages(
             control_plane.resume_api_server()
         await until_shown(client, "/", "Out of date", shown=False)
 
-    assert "does not answer within 1 seconds" in page
+    assert "does not answer within 1 s." in page
     assert path in page
     assert "traffic" in detail
 

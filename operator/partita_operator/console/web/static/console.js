@@ -1,7 +1,7 @@
 // Keeps an open page up to date: when the cluster changes, it loads the page again and replaces the parts that differ.
 "use strict";
 
-const FEWEST_MS = 60000; // times such as "5 s ago" are renewed without a change, too
+const RENEW_MS = 60000; // times such as "5 s ago" are renewed without a change, too
 let stream = null;
 let loading = false;
 let again = false;
@@ -119,6 +119,6 @@ function prepareSearch() {
 }
 
 document.addEventListener("visibilitychange", followWhileVisible);
-setInterval(() => document.hidden || refresh(), FEWEST_MS);
+setInterval(() => document.hidden || refresh(), RENEW_MS);
 prepareSearch();
 followWhileVisible();
