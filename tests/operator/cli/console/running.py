@@ -16,6 +16,7 @@ from partita_operator.console.web.server import ConsoleAddress, serve_console
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 
 @asynccontextmanager
@@ -55,3 +56,13 @@ async def apply(client: KubernetesClient, *objects: GPUPool | InferenceSession |
         made = await client.apply(resources[each.kind], body, force=True)
         meta = {name: made["metadata"][name] for name in ("name", "namespace") if name in made["metadata"]}
         await client.apply_status(resources[each.kind], {"metadata": meta, "status": status})
+
+
+async def apply_cluster(client: KubernetesClient, cluster: Cluster) -> None:
+    """Write all objects of the cluster. Its plans become plans of the sessions that this makes."""
+    await apply(client, *cluster.pools.values(), *cluster.sessions.values())
+    for plan in cluster.plans.values():
+        owner = plan.spec.session
+        made = await client.get(SessionResource, owner.name, plan.metadata.namespace or "default")
+        reference = owner.model_copy(update={"uid": made["metadata"]["uid"]})
+        await apply(client, plan.model_copy(update={"spec": plan.spec.model_copy(update={"session": reference})}))
