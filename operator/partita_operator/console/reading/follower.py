@@ -5,6 +5,7 @@ stays until then.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,6 +20,8 @@ from partita_operator.kube.errors import ApiError, KubernetesError, is_forbidden
 from partita_operator.kube.resources import ALL_NAMESPACES, PlanResource, PoolResource, SessionResource
 from partita_operator.kube.retries import ApiServerUnavailableError
 
+logger = logging.getLogger(__name__)
+
 PATIENCE_S: Final = 10.0
 """After so many seconds without an answer to a small request, the objects count as old."""
 ROUND_S: Final = 600.0
@@ -28,7 +31,6 @@ RETRY_REFUSED_S: Final = 30.0
 
 _RESOURCES: Final = {Kind.POOL: PoolResource, Kind.SESSION: SessionResource, Kind.PLAN: PlanResource}
 _PARTS: Final = {Kind.POOL: Part.POOLS, Kind.SESSION: Part.SESSIONS, Kind.PLAN: Part.PLANS}
-_FAILURES: Final = (KubernetesError, ApiServerUnavailableError, KindMissingError, NoClusterError, TimeoutError)
 
 
 class ClusterFollower:
@@ -69,12 +71,16 @@ class ClusterFollower:
     async def run(self) -> None:
         """Follow the objects until it is cancelled."""
         while True:
+            failure: BaseException | None = None
             try:
                 await self._round()
-            except* _FAILURES as failures:
-                error = _first(failures)
-                if not (isinstance(error, ApiError) and error.status == HTTPStatus.GONE):  # the next list repairs it
-                    self._know(problem=self._in_words(error))
+            except* Exception as failures:
+                failure = _first(failures)
+            if failure is not None:
+                if not (
+                    isinstance(failure, ApiError) and failure.status == HTTPStatus.GONE
+                ):  # the next list repairs it
+                    self._know(problem=self._in_words(failure))
                 await asyncio.sleep(self._interval_s)
 
     async def _round(self) -> None:
@@ -95,7 +101,7 @@ class ClusterFollower:
                 task.cancel()
 
     async def _list_all(self) -> "_Listed":
-        """All that may be read, with the versions at which watches begin. Raises one of _FAILURES."""
+        """All that may be read, with the versions at which watches begin."""
         namespace = self._requested or ALL_NAMESPACES
         if not self._requested and not await self._may_list_sessions(ALL_NAMESPACES):
             namespace = self._own
@@ -131,7 +137,7 @@ class ClusterFollower:
             self._announce()
 
     async def _ask_repeatedly(self) -> None:
-        """Notice within seconds that the API server does not answer: a watch does not. Raises one of _FAILURES."""
+        """Notice within seconds that the API server does not answer: a watch does not."""
         while True:
             await asyncio.sleep(self._interval_s)
             async with asyncio.timeout(PATIENCE_S):
@@ -140,9 +146,8 @@ class ClusterFollower:
                 self._known = replace(self._known, seen_at=self._clock())
 
     def _know(self, **fields: Any) -> None:
-        before = self._known
-        self._known = replace(before, **fields)
-        if replace(before, seen_at=None) != replace(self._known, seen_at=None) or before.seen_at is None:
+        before, self._known = self._known, replace(self._known, **fields)
+        if before != self._known:
             self._announce()
 
     def _announce(self) -> None:
@@ -158,8 +163,11 @@ class ClusterFollower:
                 return f"The API server at {self._server} does not answer within {PATIENCE_S:g} s."
             case KindMissingError() | NoClusterError():
                 return f"{str(error)[:1].upper()}{str(error)[1:]}"
-            case _:
+            case KubernetesError() | ApiServerUnavailableError():
                 return f"The API server at {self._server} does not answer: {error}"
+            case _:
+                logger.error("the cluster cannot be followed", exc_info=error)
+                return f"The cluster cannot be read, because of a {type(error).__name__}. Report it as a bug."
 
 
 @dataclass

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from partita_operator.console.views.sessions import SessionQuery
+from partita_operator.reconcile.reasons import meaning_of
 
 UNKNOWN: Final = "–"
 
@@ -29,6 +30,7 @@ def environment() -> Environment:
     )
     made.filters |= {"number": number, "percent": percent, "ms": milliseconds, "money": money}
     made.globals |= {
+        "meaning_of": meaning_of,
         "session_path": session_path,
         "pool_path": pool_path,
         "plan_path": plan_path,
