@@ -40,7 +40,7 @@ def console(host: str, port: int, names: tuple[str, ...], interval: float, place
     """Serve a read-only web page of pools, sessions and plans, until Ctrl-C.
 
     It reads the cluster with your kubeconfig, so it shows what you may read. With --namespace, only the sessions of
-    that namespace.
+    that namespace, or of several separated by commas.
     """
     if not host:
         raise click.BadParameter("give an address, such as 127.0.0.1.", param_hint="--host")
@@ -65,7 +65,8 @@ def console(host: str, port: int, names: tuple[str, ...], interval: float, place
 
 async def _serve(place: ClusterPlace, address: ConsoleAddress, interval: float) -> None:
     connection = await load_config(place.kubeconfig, place.context)
-    await serve_console(connection, place.namespace, address, interval, _print_url)
+    namespaces = tuple(filter(None, (place.namespace or "").split(",")))
+    await serve_console(connection, namespaces, address, interval, _print_url)
 
 
 def _print_url(url: str) -> None:

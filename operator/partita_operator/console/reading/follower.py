@@ -6,13 +6,13 @@ stays until then.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
 
-from partita_operator.console.reading.snapshot import ClusterSnapshot, Part
+from partita_operator.console.reading.snapshot import ClusterSnapshot
 from partita_operator.kube.cache import ClusterCache, Kind, KindMissingError, key_of
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError
@@ -30,7 +30,7 @@ RETRY_REFUSED_S: Final = 30.0
 """The same while something may not be read: rights can be given at any time."""
 
 _RESOURCES: Final = {Kind.POOL: PoolResource, Kind.SESSION: SessionResource, Kind.PLAN: PlanResource}
-_PARTS: Final = {Kind.POOL: Part.POOLS, Kind.SESSION: Part.SESSIONS, Kind.PLAN: Part.PLANS}
+_WORDS: Final = {Kind.POOL: "pools", Kind.SESSION: "sessions", Kind.PLAN: "plans"}
 
 
 class ClusterFollower:
@@ -41,18 +41,18 @@ class ClusterFollower:
         client: KubernetesClient,
         server: str,
         clock: Callable[[], datetime],
-        namespace: str | None = None,
+        namespaces: Collection[str] = (),
         own_namespace: str = "default",
         interval_s: float = 5.0,
     ) -> None:
-        """`namespace` limits what is read; `own_namespace` is read if others are refused.
+        """`namespaces` limits what is read; without it, `own_namespace` is read if others are refused.
 
         Every `interval_s` seconds a small request asks whether the API server at `server` still answers.
         """
         self._client, self._server, self._clock = client, server, clock
-        self._requested, self._own, self._interval_s = namespace, own_namespace, interval_s
+        self._requested, self._own, self._interval_s = tuple(namespaces), own_namespace, interval_s
         self._cache = ClusterCache(client)
-        self._known = ClusterSnapshot(namespace=namespace or ALL_NAMESPACES)
+        self._known = ClusterSnapshot(namespaces=self._requested)
         self._change = asyncio.Event()
         self.revision = 0
         """Grows with every change of the snapshot except for its time."""
@@ -88,13 +88,17 @@ class ClusterFollower:
             running = [tasks.create_task(self._ask_repeatedly())]
             listed = await self._list_all()
             running += [
-                tasks.create_task(self._watch(listed.cache, kind, listed.place(kind), version))
-                for kind, version in listed.versions.items()
+                tasks.create_task(self._watch(listed.cache, kind, place, version))
+                for (kind, place), version in listed.versions.items()
             ]
             self._cache = listed.cache
-            narrowed = listed.namespace != (self._requested or ALL_NAMESPACES)
+            narrowed = listed.namespaces != self._requested
             self._know(
-                namespace=listed.namespace, narrowed=narrowed, refused=listed.refused, seen_at=self._clock(), problem=""
+                namespaces=listed.namespaces,
+                narrowed=narrowed,
+                refused=listed.refused,
+                seen_at=self._clock(),
+                problem="",
             )
             await asyncio.sleep(RETRY_REFUSED_S if listed.refused or narrowed else ROUND_S)
             for task in running:
@@ -102,24 +106,30 @@ class ClusterFollower:
 
     async def _list_all(self) -> "_Listed":
         """All that may be read, with the versions at which watches begin."""
-        namespace = self._requested or ALL_NAMESPACES
-        if not self._requested and not await self._may_list_sessions(ALL_NAMESPACES):
-            namespace = self._own
-        listed = _Listed(ClusterCache(self._client, (namespace,)), namespace)
-        for kind, resource in _RESOURCES.items():
-            try:
-                listed.versions[kind] = await self._client.version(resource, listed.place(kind))
-                await listed.cache.refresh((kind,))
-            except ApiError as error:
-                listed.versions.pop(kind, None)
-                if is_missing(error):
-                    await listed.cache.refresh((kind,))  # says what to install
-                if not is_forbidden(error):
-                    raise
-                listed.refused[_PARTS[kind]] = error.message
+        namespaces = self._requested
+        if not namespaces and not await self._may_list_sessions(ALL_NAMESPACES):
+            namespaces = (self._own,)
+        listed = _Listed(ClusterCache(self._client, namespaces), namespaces)
+        for kind in _RESOURCES:
+            for place in listed.places(kind):
+                await self._begin(listed, kind, place)
+        listed.cache = ClusterCache(self._client, listed.readable(Kind.SESSION) or namespaces)
+        await listed.cache.refresh(kind for kind in _RESOURCES if listed.readable(kind))
         # Thousands of plans take seconds to parse, in which pages are still served.
         await asyncio.to_thread(lambda: listed.cache.cluster().ledger)
         return listed
+
+    async def _begin(self, listed: "_Listed", kind: Kind, place: str) -> None:
+        """Note from which version on the kind is watched in the namespace, or that it may not be read."""
+        try:
+            listed.versions[kind, place] = await self._client.version(_RESOURCES[kind], place)
+        except ApiError as error:
+            if is_missing(error):
+                await listed.cache.refresh((kind,))  # says what to install
+            if not is_forbidden(error):
+                raise
+            where = f" of namespace {place}" if place else ""
+            listed.refused[f"{_WORDS[kind]}{where}"] = error.message
 
     async def _may_list_sessions(self, namespace: str) -> bool:
         try:
@@ -141,7 +151,7 @@ class ClusterFollower:
         while True:
             await asyncio.sleep(self._interval_s)
             async with asyncio.timeout(PATIENCE_S):
-                await self._may_list_sessions(self._known.namespace)
+                await self._may_list_sessions(next(iter(self._known.namespaces), ALL_NAMESPACES))
             if self._known.seen_at is not None and not self._known.problem:
                 self._known = replace(self._known, seen_at=self._clock())
 
@@ -175,13 +185,18 @@ class _Listed:
     """What one round has listed."""
 
     cache: ClusterCache
-    namespace: str
-    versions: dict[Kind, str] = field(default_factory=dict)
-    refused: dict[Part, str] = field(default_factory=dict)
+    namespaces: tuple[str, ...]
+    versions: dict[tuple[Kind, str], str] = field(default_factory=dict)
+    """By kind and namespace: the version of the list from which a watch begins."""
+    refused: dict[str, str] = field(default_factory=dict)
 
-    def place(self, kind: Kind) -> str:
-        """The namespace in which objects of this kind are listed."""
-        return ALL_NAMESPACES if kind is Kind.POOL else self.namespace
+    def places(self, kind: Kind) -> tuple[str, ...]:
+        """The namespaces in which objects of this kind are listed."""
+        return (ALL_NAMESPACES,) if kind is Kind.POOL else self.namespaces or (ALL_NAMESPACES,)
+
+    def readable(self, kind: Kind) -> tuple[str, ...]:
+        """The namespaces in which the kind may be listed."""
+        return tuple(place for found, place in self.versions if found is kind)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

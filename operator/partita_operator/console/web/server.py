@@ -1,7 +1,7 @@
 """The server of the console on one address, until it is cancelled."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ class ConsoleAddress:
 
 async def serve_console(
     connection: Connection,
-    namespace: str | None,
+    namespaces: Collection[str],
     address: ConsoleAddress,
     interval_s: float,
     listening: Callable[[str], None],
@@ -48,7 +48,7 @@ async def serve_console(
     """
     async with KubernetesClient(connection) as client:
         own = connection.namespace or "default"
-        follower = ClusterFollower(client, connection.server, _now, namespace, own, interval_s)
+        follower = ClusterFollower(client, connection.server, _now, namespaces, own, interval_s)
         events = ObjectEventReader(client, _now, interval_s)
         names = (*address.names, *(() if is_address(address.host) else (address.host,)))
         pages = ConsoleApplication(follower, events, connection.server, _now, names)

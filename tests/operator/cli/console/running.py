@@ -21,13 +21,13 @@ from partita_operator.reconcile.capacity.cluster import Cluster
 
 @asynccontextmanager
 async def running_console(
-    kubeconfig: Path, namespace: str | None = None, names: Sequence[str] = ()
+    kubeconfig: Path, *namespaces: str, names: Sequence[str] = ()
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a console that reads this cluster."""
     connection = await load_config(kubeconfig)
     url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     address = ConsoleAddress("127.0.0.1", 0, tuple(names))
-    serving = asyncio.create_task(serve_console(connection, namespace, address, 0.2, url.set_result))
+    serving = asyncio.create_task(serve_console(connection, namespaces, address, 0.2, url.set_result))
     try:
         async with httpx.AsyncClient(base_url=await url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
             yield client

@@ -12,7 +12,7 @@ from tests.operator.cli.console.cluster_objects import condition, typical
 from partita_api.pipelineplan import Constraint, ConstraintType
 from partita_api.profile import ProfilingProgress
 from partita_api.session.plan_changes import PlannedChange, PlanPreview
-from partita_operator.console.reading.snapshot import ClusterSnapshot, EventLine, ObjectEvents, Part
+from partita_operator.console.reading.snapshot import ClusterSnapshot, EventLine, ObjectEvents
 from partita_operator.console.views.findings import condition_rows
 from partita_operator.console.views.plans import AlternativeRow, ConstraintRow
 from partita_operator.console.views.pools import pool_page, pool_rows
@@ -60,11 +60,11 @@ def with_text(value: Any, text: str) -> Any:
 
 SNAPSHOT = ClusterSnapshot(
     cluster=typical(),
-    namespace="default",
+    namespaces=("default", "other"),
     narrowed=True,
     seen_at=NOW,
     problem="The API server does not answer.",
-    refused=dict.fromkeys(Part, "forbidden"),
+    refused={"pools": "forbidden", "plans of namespace other": "forbidden"},
 )
 EVENTS = ObjectEvents((EventLine("2026-01-01T00:00:00Z", "Warning", "Failed", "message", 2),), "They cannot be read.")
 

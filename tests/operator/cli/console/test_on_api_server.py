@@ -83,12 +83,23 @@ async def test_a_user_of_one_namespace_sees_its_sessions_and_what_is_missing(
     assert "You may not read pools." not in complete
 
 
+async def test_several_namespaces_are_read_as_far_as_allowed(namespace: Kubectl, viewer: Path) -> None:
+    grant(namespace, ["inferencesessions", "pipelineplans"])
+
+    async with running_console(viewer, namespace.namespace, "kube-system") as client:
+        page = await until_shown(client, "/", f"/sessions/{namespace.namespace}/traffic")
+
+    assert "You may not read sessions of namespace kube-system." in page
+    assert f"You may not read sessions of namespace {namespace.namespace}." not in page
+    assert "You may not list the sessions of all namespaces" not in page
+
+
 async def test_a_user_without_rights_is_told_so(viewer: Path) -> None:
     async with running_console(viewer) as client:
-        page = await until_shown(client, "/", "You may not read sessions.")
+        page = await until_shown(client, "/", "You may not read sessions of namespace")
 
     assert "You may not read pools." in page
-    assert "You may not read plans." in page
+    assert "You may not read plans of namespace" in page
     assert "There is no InferenceSession" not in page
 
 

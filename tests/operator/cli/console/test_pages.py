@@ -179,7 +179,7 @@ async def test_pages_stay_while_the_api_server_is_away(console: httpx.AsyncClien
 
 
 async def test_a_namespace_shows_its_sessions_and_all_pools(server: EmbeddedApiServer) -> None:
-    async with running_console(server.kubeconfig, namespace="elsewhere") as client:
+    async with running_console(server.kubeconfig, "elsewhere") as client:
         page = await until_shown(client, "/", "/pools/fast")
 
     assert "There is no InferenceSession in namespace elsewhere" in page
