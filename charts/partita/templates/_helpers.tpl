@@ -31,6 +31,31 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "partita.consoleName" -}}
+{{- printf "%s-console" (include "partita.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "partita.consoleSelectorLabels" -}}
+app.kubernetes.io/name: partita
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: console
+{{- end -}}
+
+{{- define "partita.consoleLabels" -}}
+{{ include "partita.consoleSelectorLabels" . }}
+{{ include "partita.versionLabels" . }}
+{{- end -}}
+
+{{/* Rights of the console in the namespaces of sessions. */}}
+{{- define "partita.consoleRules" -}}
+- apiGroups: [partita.dev]
+  resources: [inferencesessions, pipelineplans]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+{{- end -}}
+
 {{- define "partita.redisName" -}}
 {{- printf "%s-redis" (include "partita.fullname" . | trunc 46 | trimSuffix "-") -}}
 {{- end -}}

@@ -34,6 +34,11 @@ BY_AN_ISSUER: dict[str, Any] = {
     "admission": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"kind": "Issuer", "name": "ours"}}}
 }
 
+WITH_CONSOLE: dict[str, Any] = {**EVERYTHING, "console": {"enabled": True}}
+CONSOLE_ALONE: dict[str, Any] = {**NOTHING, "console": {"enabled": True}}
+CONSOLE_EVERYWHERE: dict[str, Any] = {**EVERYWHERE, "console": {"enabled": True}, "networkPolicies": {"enabled": False}}
+ALL = (EVERYTHING, EVERYWHERE, NOTHING, WITH_CONSOLE, CONSOLE_ALONE, CONSOLE_EVERYWHERE)
+
 
 def marked(directory: Path) -> tuple[Path, set[str]]:
     """The chart with a comment in each branch of its templates, and all these comments."""
@@ -57,7 +62,7 @@ def marked(directory: Path) -> tuple[Path, set[str]]:
 def test_every_branch_is_rendered_by_some_values_and_not_by_others(tmp_path: Path) -> None:
     chart, marks = marked(tmp_path)
     seen = []
-    for values in (None, EVERYTHING, EVERYWHERE, NOTHING, WITH_REDIS, BY_CERT_MANAGER, BY_AN_ISSUER):
+    for values in (None, *ALL, WITH_REDIS, BY_CERT_MANAGER, BY_AN_ISSUER):
         with charts.Chart.load(chart) as loaded:
             manifests = loaded.render(values, name="partita", namespace="partita-system")
         texts = [text for path, text in manifests.items() if path.endswith(".yaml")]

@@ -5,6 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.operator.chart.charts import rendered
 from tests.operator.cli.console.running import running_console, until_shown
 from tests.operator.kubectl import Kubectl, cluster_with_crds, install_definitions, new_namespace, pool, session
 
@@ -81,6 +82,30 @@ async def test_a_user_of_one_namespace_sees_its_sessions_and_what_is_missing(
     assert "There is no GPUPool" not in page
     assert "They cannot be read" in detail, "events"
     assert "You may not read pools." not in complete
+
+
+async def test_the_account_of_the_chart_may_read_all_that_is_shown(namespace: Kubectl, viewer: Path) -> None:
+    name = namespace.namespace
+    account = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace.namespace}
+    objects = rendered({"console": {"enabled": True}, "scope": "Cluster"})
+    role, binding = objects["ClusterRole", "partita-console"], objects["ClusterRoleBinding", "partita-console"]
+    meta = {"name": name}
+    reference = {**binding["roleRef"], "name": name}
+    namespace.apply(
+        {**role, "metadata": meta}, {**binding, "metadata": meta, "roleRef": reference, "subjects": [account]}
+    )
+    try:
+        async with running_console(viewer) as client:
+            page = await until_shown(client, "/", f"/sessions/{namespace.namespace}/traffic")
+            details = [
+                (await client.get(path)).text
+                for path in (f"/sessions/{namespace.namespace}/traffic", "/pools/console-pool")
+            ]
+    finally:
+        namespace("delete", "clusterrole,clusterrolebinding", name)
+
+    assert "You may not" not in page
+    assert "cannot be read" not in "".join(details)
 
 
 async def test_several_namespaces_are_read_as_far_as_allowed(namespace: Kubectl, viewer: Path) -> None:
