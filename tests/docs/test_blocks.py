@@ -17,6 +17,8 @@ NEEDS: Final = {
     "it installs packages",
     "it builds an image as root",
     "it needs a domain, a certificate and a proxy",
+    "it needs another machine",
+    "it runs until Ctrl-C",
 }
 PAGES_OF_FILES, PAGES_OF_SESSIONS = "docs/test_file_pages.py", "docs/test_session_pages.py"
 INSTALLATION_PAGES, CLIENT_PAGES = "docs/test_installation_pages.py", "docs/test_client_pages.py"

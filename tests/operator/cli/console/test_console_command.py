@@ -1,14 +1,18 @@
 """`partita console` as a command: its address, what it says, and how it ends."""
 
+import re
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.docs.pages import blocks
 from tests.operator.cli.test_interrupts import interrupt, started
 from tests.operator.kube.kubeconfigs import kubeconfig
 
+from partita_operator.cli.cluster.console import console as console_command
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 
@@ -45,3 +49,12 @@ def test_it_serves_without_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         assert process.stdout.readline().startswith("http://127.0.0.1:")
         assert interrupt(process)[-1] == "Interrupted."
         assert process.returncode == ExitCode.INTERRUPTED
+
+
+def test_the_page_proposes_options_that_exist() -> None:
+    """Its commands run until Ctrl-C, so that no test pastes them."""
+    page = [block.text for block in blocks("docs/tasks/console.md") if block.language == "sh"]
+    commands = re.findall(r"partita console([^#\n]*)", "\n".join(page))
+    assert len(commands) >= 4
+    for options in commands:
+        assert console_command.make_context("console", shlex.split(options)).params["port"] == 8765, options
