@@ -169,8 +169,11 @@ def _constraint(found: Constraint, objective: ObjectiveType) -> ConstraintRow:
     else:
         modules = f" of {', '.join(found.modules)}" if found.modules else ""
         what, more = f"latency{modules}", "a tenth more of the SLO"
-    gain = "more" if objective.seeks_throughput else "less"
-    worth = f"{float(found.worth):g} {objective.unit} {gain} for {more}" if found.worth is not None else ""
+    worth = ""
+    if found.worth is not None:
+        gain = "more" if objective.seeks_throughput else "less"
+        value = f"{float(found.worth):g} {objective.unit} {gain}" if float(found.worth) else "nothing"
+        worth = f"{value} for {more}"
     return ConstraintRow(what, found.binding, worth, _EVIDENCE[found.evidence] if found.evidence is not None else "")
 
 

@@ -151,16 +151,17 @@ def _holders(cluster: Cluster, pool: GPUPool) -> tuple[Holder, ...]:
 
 def _facts(pool: GPUPool) -> list[Fact]:
     spec, status = pool.spec, pool.status
+    shares = f", up to {spec.sharing.max_divisor} vGPUs of an accelerator" if spec.sharing.max_divisor > 1 else ""
     facts = [
         Fact("accelerator", pool.accelerator_name),
-        Fact("sharing", f"{spec.sharing.mode}, up to {spec.sharing.max_divisor} vGPUs of an accelerator"
-             if spec.sharing.max_divisor > 1 else str(spec.sharing.mode)),
-        Fact("nodes", f"{status.nodes}, with {spec.gpus_per_node} accelerators each"),
-        Fact("selected by", str(pool.node_selector)),
-        Fact("bandwidth", f"{spec.bandwidth}bit/s of a node"),
-    ]  # fmt: skip
-    facts += [Fact("memory", str(spec.memory))] if spec.memory is not None else []
-    facts += [Fact("power", f"{spec.power_watts} W of an accelerator")] if spec.power_watts is not None else []
+        Fact("sharing", f"{spec.sharing.mode}{shares}"),
+        Fact("nodes", str(status.nodes)),
+        Fact("accelerators of a node", str(spec.gpus_per_node)),
+        Fact("nodes selected by", str(pool.node_selector)),
+        Fact("bandwidth of a node", f"{spec.bandwidth}bit/s"),
+    ]
+    facts += [Fact("memory of an accelerator", str(spec.memory))] if spec.memory is not None else []
+    facts += [Fact("power of an accelerator", f"{spec.power_watts} W")] if spec.power_watts is not None else []
     facts += [Fact("emulated", "yes: accelerators that are not there")] if spec.emulation is not None else []
     facts += [
         Fact("hardware", f"{found.product}: {found.nodes} nodes with {found.gpus_per_node} GPUs")

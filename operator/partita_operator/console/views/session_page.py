@@ -164,7 +164,7 @@ def _facts(session: InferenceSession) -> list[Fact]:
         Fact("objective", str(spec.objective.type)),
         Fact("pools", ", ".join(spec.pools) if spec.pools else str(spec.pool_selector) or "all"),
         Fact("priority", str(spec.priority)),
-        Fact("rate to plan for", f"{spec.rate.source}, {spec.rate.requests_per_second} requests/s declared"),
+        Fact("rate to plan for", f"{spec.rate.requests_per_second} requests/s, {spec.rate.source}"),
     ]
     facts += [Fact("engine", str(status.engine))] if status.engine is not None else []
     addresses = (

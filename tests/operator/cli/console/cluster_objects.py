@@ -16,8 +16,8 @@ from partita_planner.planning import plan
 from partita_planner.problem import NoPlan
 
 SINCE = "2026-01-01T00:00:00Z"
-POOLS = (pool("fast").gpus(8).price("2.5"), pool("slow").gpus(12).price("0.7"))
-TRAFFIC = session("traffic").slo(200).rate(120).model("detector").function("crop", 3).model("vehicle").model("person")
+POOLS = (pool("fast").gpus(8).price("2.5"), pool("slow").gpus(6).price("0.7"))
+TRAFFIC = session("traffic").slo(200).rate(800).model("detector").function("crop", 3).model("vehicle").model("person")
 TRAFFIC = TRAFFIC.edge("detector", "crop").edge("crop", "vehicle", "1.5").edge("crop", "person", "0.5")
 
 
@@ -33,7 +33,7 @@ def condition(type: str, status: str, reason: str, message: str = "", generation
     )
 
 
-READY = condition("Ready", "True", "Serving", "120 requests/s for 5 an hour")
+READY = condition("Ready", "True", "Serving", "800 requests/s for 9.2 an hour")
 
 
 def planned(builder: SessionBuilder, rate: float) -> PipelinePlanSpec:
@@ -79,7 +79,7 @@ def with_status(built: InferenceSession, **fields: Any) -> InferenceSession:
 
 def signals(**fields: str) -> Signals:
     """What the frontends measured."""
-    measured = {"offered_rate": "110", "goodput": "109", "bad_rate": "0.004", "idle_fraction": "0.25"}
+    measured = {"offered_rate": "790", "goodput": "787", "bad_rate": "0.004", "idle_fraction": "0.25"}
     return Signals(**{**measured, "p50_ms": "80", "p99_ms": "190.5", **fields})
 
 
@@ -115,7 +115,7 @@ def cluster(*objects: GPUPool | InferenceSession | PipelinePlan, unreadable: dic
 @cache
 def typical() -> Cluster:
     """A session with two plans on two pools."""
-    first, second = plan_object(TRAFFIC, "traffic-1", 60), plan_object(TRAFFIC, "traffic-2", 120)
+    first, second = plan_object(TRAFFIC, "traffic-1", 400), plan_object(TRAFFIC, "traffic-2", 800)
     used = second.spec.gpus()
     pools = (
         pool_object(
