@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEMPLATES = {
-    path.relative_to(ROOT / "devtools").as_posix()
-    for path in (ROOT / "devtools" / "partita_devtools").rglob("*")
-    if path.suffix in (".j2", ".css")
-}
+
+
+def files_of_pages(package: str) -> set[str]:
+    """The templates, styles and scripts of a package."""
+    suffixes = (".j2", ".css", ".js")
+    folder = ROOT / package
+    return {path.relative_to(folder.parent).as_posix() for path in folder.rglob("*") if path.suffix in suffixes}
+
+
+OF_THE_CONSOLE = files_of_pages("operator/partita_operator")
+OF_THE_REPORT = files_of_pages("devtools/partita_devtools")
 
 
 def targets(project: Path) -> Any:
@@ -24,7 +30,8 @@ def targets(project: Path) -> Any:
 def test_each_distribution_lists_only_its_own_packages() -> None:
     assert not [package for package in targets(ROOT)["packages"] if "devtools" in package]
     assert targets(ROOT / "devtools")["packages"] == ["partita_devtools"]
-    assert len(TEMPLATES) == 3
+    assert len(OF_THE_CONSOLE) == 11
+    assert len(OF_THE_REPORT) == 2
 
 
 @pytest.mark.slow
@@ -42,6 +49,6 @@ def test_wheels_contain_what_they_should(tmp_path: Path) -> None:
         for name in ("partita", "partita_devtools")
     )
     assert not [name for name in operator if name.startswith("partita_devtools/")]
-    assert {"partita_operator/cli/main.py", "partita_planner/planning.py"} <= operator
-    assert devtools >= {*TEMPLATES, "partita_devtools/cli/dev.py"}
+    assert operator >= {*OF_THE_CONSOLE, "partita_operator/cli/main.py", "partita_planner/planning.py"}
+    assert devtools >= {*OF_THE_REPORT, "partita_devtools/cli/dev.py"}
     assert not [name for name in devtools if not name.startswith("partita_devtools")]
