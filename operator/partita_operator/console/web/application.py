@@ -13,7 +13,6 @@ from aiohttp import web
 
 from partita_operator.console.reading.follower import ClusterFollower
 from partita_operator.console.reading.object_events import ObjectEventReader
-from partita_operator.console.reading.snapshot import ObjectEvents
 from partita_operator.console.views.pools import pool_page, pool_rows
 from partita_operator.console.views.session_page import plan_page, session_page
 from partita_operator.console.views.sessions import QueryError, SessionQuery, sessions_part
@@ -121,8 +120,7 @@ class ConsoleApplication:
         if page is None:
             return self._missing(f"InferenceSession {key}")
         meta = snapshot.cluster.sessions[key].metadata
-        found: ObjectEvents = await self._events.events_of(meta.uid, meta.namespace)
-        return self._page("session", session=page, events=found)
+        return self._page("session", session=page, events=await self._events.events_of(meta.uid, meta.namespace))
 
     async def _plan(self, request: web.Request) -> web.Response:
         key, name = _key(request), request.match_info["plan"]
