@@ -1,6 +1,7 @@
 """`partita console`: serves a read-only web page of a cluster's pools, sessions and plans."""
 
 import asyncio
+import signal
 
 import click
 
@@ -64,9 +65,17 @@ def console(host: str, port: int, names: tuple[str, ...], interval: float, place
 
 
 async def _serve(place: ClusterPlace, address: ConsoleAddress, interval: float) -> None:
+    """Serve until SIGTERM, by which Kubernetes ends a pod."""
     connection = await load_config(place.kubeconfig, place.context)
     namespaces = tuple(filter(None, (place.namespace or "").split(",")))
-    await serve_console(connection, namespaces, address, interval, _print_url)
+    serving = asyncio.create_task(serve_console(connection, namespaces, address, interval, _print_url))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # by Ctrl-C
+            raise
 
 
 def _print_url(url: str) -> None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from tests.docs.pages import blocks
 from tests.operator.cli.test_interrupts import interrupt, started
 from tests.operator.kube.kubeconfigs import kubeconfig
+from tests.patience import PATIENCE_SECONDS
 
 from partita_operator.cli.cluster.console import console as console_command
 from partita_operator.cli.exit_codes import ExitCode
@@ -49,6 +50,16 @@ def test_it_serves_without_a_cluster_until_ctrl_c(tmp_path: Path) -> None:
         assert process.stdout.readline().startswith("http://127.0.0.1:")
         assert interrupt(process)[-1] == "Interrupted."
         assert process.returncode == ExitCode.INTERRUPTED
+
+
+def test_sigterm_ends_it_as_kubernetes_ends_pods(tmp_path: Path) -> None:
+    with started("console", "--kubeconfig", str(kubeconfig(tmp_path, {})), "--port", "0") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == ExitCode.OK
+        assert "Traceback" not in errors
 
 
 def test_the_page_proposes_options_that_exist() -> None:
