@@ -38,6 +38,7 @@ from partita_runtime.serving.transport.wire import (
     Decoder,
     Hello,
     PeerAddress,
+    Reserve,
     RunBatch,
     WireError,
     encode,
@@ -258,6 +259,7 @@ def test_messages_of_grpc(damage: Damage) -> None:
 FRAMES = b"".join(
     [
         *map(bytes, encode(Hello(frontend="f"))),
+        *map(bytes, encode(Reserve(batch_id=7, sent=1, start=2, latest=3, sends_from=4))),
         *map(
             bytes,
             encode(
@@ -274,7 +276,7 @@ FRAMES = b"".join(
 )
 
 
-@given(damaged(*NUMBERS, *JSON_TOKENS, b"PTA7", b"\xff\xff\xff\xff", bytes(8)), st.integers(1, 100))
+@given(damaged(*NUMBERS, *JSON_TOKENS, b"PTA8", b"\xff\xff\xff\xff", bytes(8)), st.integers(1, 100))
 def test_frames_of_streams(damage: Damage, piece: int) -> None:
     stream, most = damage(FRAMES), 1 << 16
     decoder = Decoder(STAGE_DIALECT, lambda _: None, most)

@@ -31,7 +31,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield made
 
 
-PREFIX_OF_16_MIB = b"PTA7" + (16 * 1024 * 1024).to_bytes(4, "little") + bytes(8)
+PREFIX_OF_16_MIB = b"PTA8" + (16 * 1024 * 1024).to_bytes(4, "little") + bytes(8)
 
 
 @pytest.mark.parametrize(

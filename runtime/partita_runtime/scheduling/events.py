@@ -48,6 +48,10 @@ class Dispatch(NamedTuple):
     """Reserved start of the transfer to stage 1, 2, ... (microseconds); one fewer than stages."""
     preempts: int | None = None
     """A running batch that stops now in favour of this one; the core has queued its requests again."""
+    links_free: tuple[int, ...] = ()
+    """From when the links of each transfer are free until its reserved start (microseconds)."""
+    slack: int = 0
+    """How much later than reserved it may end and still meet its deadline (microseconds)."""
 
 
 class Drop(NamedTuple):

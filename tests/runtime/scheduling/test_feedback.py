@@ -155,6 +155,17 @@ def test_late_transfer_delays_the_transfers_behind_it() -> None:
     assert dispatched(core, 2, 1500).transfer_starts == (2500,)
 
 
+def test_dispatches_say_from_when_their_links_are_free_and_how_late_they_may_be() -> None:
+    core = two_nodes()
+    first = dispatched(core, 0, 0, slo=5000)
+    core.completed(0, 0, 100)
+    second = dispatched(core, 1, 100, slo=5000)
+
+    assert (first.transfer_starts, first.links_free) == ((100,), (0,)), "nothing is reserved before it"
+    assert (second.transfer_starts, second.links_free) == ((1100,), (1100,))
+    assert (first.slack, second.slack) == (5000 - 2100, 5100 - 3100)
+
+
 def test_transfers_correct_what_is_reserved_for_the_next_ones() -> None:
     core = two_nodes()
     first = dispatched(core, 0, 0)

@@ -81,6 +81,10 @@ class DispatchedBatch:
 def dispatch_of(batch: DispatchedBatch, path: WorkerPath, preempted: DispatchedBatch | None) -> Dispatch:
     """The decision to dispatch a batch, in the place of a preempted one if given."""
     legs = path.legs
+    begin, last = legs[0].start, legs[-1]
+    links_free = [begin] * (len(legs) - 1)
+    for transfer in batch.transfers:
+        links_free[transfer.stage - 1] = max(begin, transfer.free_since())
     fields = (
         batch.batch_id,
         batch.module.name,
@@ -92,6 +96,8 @@ def dispatch_of(batch: DispatchedBatch, path: WorkerPath, preempted: DispatchedB
         batch.deadline,
         tuple([leg.transfer_start for leg in legs[1:]]),
         None if preempted is None else preempted.batch_id,
+        tuple(links_free),
+        batch.deadline - last.start - last.length,
     )
     return tuple.__new__(Dispatch, fields)  # Dispatch(...) runs Python code and is far slower
 

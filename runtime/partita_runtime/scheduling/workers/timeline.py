@@ -38,6 +38,15 @@ class Reservation:
         if self.other is not None:
             self.other.remove(self)
 
+    def free_since(self) -> int:
+        """From when its resources are free until it starts; 0 if nothing is reserved before it."""
+        since = 0
+        for timeline in self.timelines():
+            position = timeline.reservations.index(self)
+            if position:
+                since = max(since, timeline.reservations[position - 1].end)
+        return since
+
     def timelines(self) -> "list[Timeline]":
         """Its resources."""
         return [self.timeline] if self.other is None else [self.timeline, self.other]

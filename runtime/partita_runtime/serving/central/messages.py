@@ -197,6 +197,8 @@ class BatchDispatched(WireModel):
     finish: int
     deadline: int
     transfer_starts: tuple[int, ...] = ()
+    links_free: tuple[int, ...] = ()
+    slack: int = 0
 
 
 class Decisions(WireModel):

@@ -311,6 +311,8 @@ class RemoteScheduler:
             batch.finish,
             batch.deadline,
             batch.transfer_starts,
+            links_free=batch.links_free,
+            slack=batch.slack,
         )
         self._next_batch += 1
         self._batches[dispatch.batch_id] = _UnfinishedBatch(dispatch)

@@ -13,7 +13,6 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
-from partita_runtime.serving.central.clock_offset import ClockOffset
 from partita_runtime.serving.central.messages import (
     BatchDelays,
     BatchDispatched,
@@ -25,6 +24,7 @@ from partita_runtime.serving.central.messages import (
     SubRequestDropped,
 )
 from partita_runtime.serving.central.shared_signals import added, share_of, without_modules, without_workers
+from partita_runtime.serving.transport.clock_offset import ClockOffset
 
 
 @dataclass(eq=False)
@@ -221,6 +221,8 @@ class SharedPlan:
             finish=dispatch.finish - offset,
             deadline=dispatch.deadline - offset,
             transfer_starts=tuple([start - offset for start in dispatch.transfer_starts]),
+            links_free=tuple([since - offset for since in dispatch.links_free]),
+            slack=dispatch.slack,
         )
 
     def _completed(self, frontend: _RegisteredFrontend, completed: StageCompleted, offset: int) -> None:

@@ -18,7 +18,17 @@ from partita_runtime.serving.dispatch.links import Links
 from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining_executions
 from partita_runtime.serving.transport.transport import TCP, Transport
-from partita_runtime.serving.transport.wire import BatchAnswer, Failed, Lost, Report, RunBatch, WireError, tensor_header
+from partita_runtime.serving.transport.wire import (
+    BatchAnswer,
+    Failed,
+    Lost,
+    Report,
+    Reserve,
+    RunBatch,
+    WireError,
+    Withdraw,
+    tensor_header,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +99,16 @@ class Dispatcher:
         make_scheduler: MakeScheduler,
         observer: BatchObserver | None = None,
         transport: Transport = TCP,
+        reserve: bool = True,
     ) -> None:
+        """With `reserve`, replicas learn what the scheduler has reserved, and keep to it."""
         self.id = uuid.uuid4().hex
         self.margins = Margins(slo_micros)
         self._plan = plan
         self._slo_micros = slo_micros
         self._sub_requests = sub_requests
         self._observer = observer
+        self._reserves = reserve
         self._links = Links(self.id, self, transport)
         self._joined: dict[str, Announcement] = {}
         """Connected replicas that take batches, or drain, by id."""
@@ -234,13 +247,13 @@ class Dispatcher:
         if batch is not None and rows != {(len(batch.sub_ids),)}:
             raise WireError(f"replica {replica} answered a batch of {len(batch.sub_ids)} with rows {rows}")
 
-    def taken(self, replica: str, batch_id: int) -> None:
+    def taken(self, replica: str, batch_id: int, held: int) -> None:
         """A replica has received a batch, which no longer needs the replica of the stage before."""
         batch = self._batches.get(batch_id)
         if batch is not None and replica in batch.replicas:
             stage, now = batch.replicas.index(replica), self.now()
             if stage == batch.stages_done:
-                self._core.transferred(batch_id, stage, now, now - batch.reported)
+                self._core.transferred(batch_id, stage, now, max(0, now - batch.reported - held))
             self._passed_to(batch, stage)
             self._wake()
 
@@ -367,10 +380,23 @@ class Dispatcher:
         first, *others = batch.replicas
         path = tuple([self._links.address(replica) for replica in others])
         message = RunBatch(batch_id=batch.dispatch.batch_id, frontend=self.id, path=path, tensors=headers)
+        if others and self._reserves:
+            self._reserve(batch)
         self._links.send(first, message, [row for rows in zip(*samples, strict=True) for row in rows])
+
+    def _reserve(self, batch: _SentBatch) -> None:
+        """Tell the replicas what is reserved. A batch of one stage needs no order: it is sent when it can start."""
+        dispatch, sent = batch.dispatch, now_micros()
+        sends_from = (*dispatch.links_free, 0)
+        for replica, start, free in zip(batch.replicas, dispatch.starts, sends_from, strict=True):
+            latest = start + max(0, dispatch.slack)
+            reserved = Reserve(batch_id=dispatch.batch_id, sent=sent, start=start, latest=latest, sends_from=free)
+            self._links.send(replica, reserved)
 
     def _ended(self, batch_id: int, now: int) -> None:
         batch = self._batches.pop(batch_id)
+        for replica in batch.replicas[batch.stages_done :]:
+            self._links.send(replica, Withdraw(batch_id=batch_id))
         if self._observer is not None:
             self._observer.over(batch_id, now)
         for replica in batch.replicas:

@@ -50,8 +50,8 @@ class LinkListener(Protocol):
     def admit_answer(self, replica: str, answer: BatchAnswer) -> None:
         """Raise WireError to refuse an answer before its tensors are received."""
 
-    def taken(self, replica: str, batch_id: int) -> None:
-        """The replica has received a batch from the stage before."""
+    def taken(self, replica: str, batch_id: int, held: int) -> None:
+        """The replica has received a batch from the stage before, which has held it for a time (microseconds)."""
 
     def reported(self, replica: str, message: Report | BatchAnswer | Lost | Failed, tensors: list[Array]) -> None:
         """The replica reports the outcome of a batch."""
@@ -88,7 +88,7 @@ class Links:
         link = self._links.get(replica)
         return link is not None and link.stream is not None and link.stream.is_open
 
-    def send(self, replica: str, message: StageMessage, tensors: Sequence[Array]) -> None:
+    def send(self, replica: str, message: StageMessage, tensors: Sequence[Array] = ()) -> None:
         """Send to a replica. Does nothing if the replica is lost; the listener learns that separately."""
         link = self._links.get(replica)
         if link is not None and link.stream is not None:
@@ -169,7 +169,7 @@ class _Link(Receiver[StageMessage]):
             case Draining():
                 stream.close()
             case Taken():
-                self._listener.taken(self.replica.replica, message.batch_id)
+                self._listener.taken(self.replica.replica, message.batch_id, message.held_micros)
             case Report() | BatchAnswer() | Lost() | Failed():
                 self._listener.reported(self.replica.replica, message, tensors)
 

@@ -1,11 +1,14 @@
-"""One vGPU in its process: it runs one batch at a time, of any of its models, in order of arrival."""
+"""One vGPU in its process: it runs one batch at a time, of any of its models, in the order of their reservations."""
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
+
+from partita_runtime.serving.replica.reserved_order import BatchKey, Reservation, ReservedOrder
 
 logger = logging.getLogger(__name__)
 
@@ -13,6 +16,13 @@ HUNG_SECONDS: Final = 60.0
 """If a batch runs for longer than this, the device counts as hung."""
 
 T = TypeVar("T")
+Turn = Callable[[Reservation | None], Awaitable[None]]
+"""Runs a batch, for which this is reserved if anything is."""
+
+
+def now_micros() -> int:
+    """The clock of reservations on this vGPU."""
+    return time.monotonic_ns() // 1000
 
 
 class Vgpu:
@@ -20,7 +30,8 @@ class Vgpu:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="partita-stage")
-        self._turns: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self._order = ReservedOrder[Turn]()
+        self._changed = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._running_since: float | None = None
 
@@ -42,9 +53,24 @@ class Vgpu:
         if self._running_since is not None and time.monotonic() - self._running_since > HUNG_SECONDS:
             raise RuntimeError(f"a batch has been running for more than {HUNG_SECONDS:.0f} s")
 
-    def put(self, turn: Callable[[], Awaitable[None]]) -> None:
-        """Run `turn` after all earlier ones."""
-        self._turns.put_nowait(turn)
+    def expect(self, batch: BatchKey, reservation: Reservation) -> None:
+        """A batch will come, for which this is reserved."""
+        self._order.expect(batch, reservation)
+
+    def put(self, batch: BatchKey, turn: Turn) -> None:
+        """A batch is there, and `turn` runs it."""
+        self._order.arrive(batch, turn, now_micros())
+        self._changed.set()
+
+    def withdraw(self, batch: BatchKey) -> None:
+        """A batch will not come, or must not run."""
+        self._order.withdraw(batch)
+        self._changed.set()
+
+    def forget(self, frontend: str, stage: Hashable) -> None:
+        """A frontend has left a stage, with its batches."""
+        self._order.forget(frontend, stage)
+        self._changed.set()
 
     async def compute(self, work: Callable[[], T]) -> T:
         """The result of `work`, which runs on the vGPU's thread. Call this only within a turn."""
@@ -56,9 +82,22 @@ class Vgpu:
 
     async def _run(self) -> None:
         while True:
-            turn = await self._turns.get()
+            await self._until_due()
+            turn, reservation = self._order.take()
             try:
-                await turn()
+                await turn(reservation)
             except Exception:
                 logger.exception("a turn failed")
             del turn  # else it would keep its batch until the next one
+
+    async def _until_due(self) -> None:
+        """Return once a batch may run."""
+        while True:
+            due = self._order.due()
+            seconds = None if due is None else (due - now_micros()) / 1e6
+            if seconds is not None and seconds <= 0:
+                return
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()

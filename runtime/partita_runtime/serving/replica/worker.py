@@ -5,13 +5,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
-from partita_runtime.serving.replica.vgpu import Vgpu
+from partita_runtime.serving.replica.reserved_order import BatchKey, Reservation
+from partita_runtime.serving.replica.vgpu import Vgpu, now_micros
+from partita_runtime.serving.transport.clock_offset import ClockOffset
 from partita_runtime.serving.transport.reception import Reception
 from partita_runtime.serving.transport.streams import DEAD_PEER_SECONDS, MessageStream, Receiver, connect
 from partita_runtime.serving.transport.transport import TCP, Listening, Transport
@@ -28,11 +30,13 @@ from partita_runtime.serving.transport.wire import (
     Ping,
     Pong,
     Report,
+    Reserve,
     RunBatch,
     StageMessage,
     Taken,
     Welcome,
     WireError,
+    Withdraw,
     check_tensors,
     tensor_header,
 )
@@ -44,6 +48,15 @@ UNSURE_SECONDS: Final = 2.0 * DEAD_PEER_SECONDS
 
 
 @dataclass(frozen=True)
+class _Peer:
+    """A process that has connected."""
+
+    frontend: str | None
+    """Its id; None for a replica, which forwards batches."""
+    clock: ClockOffset = field(default_factory=ClockOffset)
+
+
+@dataclass(frozen=True)
 class _ReceivedBatch:
     batch: RunBatch
     tensors: list[Array]
@@ -51,7 +64,7 @@ class _ReceivedBatch:
 
 
 class StageWorker:
-    """Runs batches in order of arrival; use it on the event loop that it was started on."""
+    """Runs batches in the order of their reservations; use it on the event loop that it was started on."""
 
     def __init__(
         self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None, transport: Transport = TCP
@@ -63,7 +76,7 @@ class StageWorker:
         self._reception = Reception()
         self._vgpu = vgpu or Vgpu()
         self._own_vgpu = vgpu is None
-        self._peers: dict[MessageStream[StageMessage], Hello] = {}
+        self._peers: dict[MessageStream[StageMessage], _Peer] = {}
         self._frontends: dict[str, MessageStream[StageMessage]] = {}
         self._onward: dict[PeerAddress, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
@@ -114,6 +127,8 @@ class StageWorker:
                 check_tensors(message.tensors, self._built.inputs, self._max_batch, any_size=self._built.any_size)
             case Ping() if stream in self._peers:
                 return
+            case Reserve() | Withdraw() if stream in self._peers and self._peers[stream].frontend is not None:
+                return
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
@@ -121,45 +136,61 @@ class StageWorker:
         """Called by the stream."""
         match message:
             case Hello(frontend=frontend):
-                self._peers[stream] = message
+                self._peers[stream] = _Peer(frontend)
                 if frontend is not None:
                     self._frontends[frontend] = stream
                     stream.send(Draining() if self._draining else Welcome())
             case Ping():
                 stream.send(Pong())
+            case Reserve():
+                self._expect(self._peers[stream], message)
+            case Withdraw(batch_id=batch_id):
+                self._vgpu.withdraw(BatchKey(self._peers[stream].frontend or "", batch_id, self))
             case RunBatch():
                 if self._peers[stream].frontend is None:
-                    self._tell(message, Taken(batch_id=message.batch_id))
-                self._vgpu.put(partial(self._work, _ReceivedBatch(message, tensors, time.monotonic_ns())))
+                    self._tell(message, Taken(batch_id=message.batch_id, held_micros=message.held_micros))
+                received = _ReceivedBatch(message, tensors, time.monotonic_ns())
+                self._vgpu.put(BatchKey(message.frontend, message.batch_id, self), partial(self._work, received))
 
     def lost(self, stream: MessageStream[StageMessage]) -> None:
         """Called by the stream."""
-        hello = self._peers.pop(stream, None)
-        if hello is not None and hello.frontend is not None and self._frontends.get(hello.frontend) is stream:
-            del self._frontends[hello.frontend]
+        peer = self._peers.pop(stream, None)
+        if peer is not None and peer.frontend is not None and self._frontends.get(peer.frontend) is stream:
+            del self._frontends[peer.frontend]
+            self._vgpu.forget(peer.frontend, self)
             self._note_desertion()
+
+    def _expect(self, peer: _Peer, reserve: Reserve) -> None:
+        """Translate the times to this clock: they are late by the shortest delay of a message, never early."""
+        peer.clock.observe(reserve.sent, now_micros())
+        ahead = peer.clock.micros
+        reservation = Reservation(reserve.start + ahead, reserve.latest + ahead, reserve.sends_from + ahead)
+        self._vgpu.expect(BatchKey(peer.frontend or "", reserve.batch_id, self), reservation)
 
     def _note_desertion(self) -> None:
         if self._draining and not self._frontends:
             self._deserted.set()
 
-    async def _work(self, work: _ReceivedBatch) -> None:
+    async def _work(self, work: _ReceivedBatch, reservation: Reservation | None) -> None:
         if work.batch.frontend not in self._frontends:
             return  # its frontend has left
         try:
-            await self._execute(work)
+            await self._execute(work, 0 if reservation is None else reservation.sends_from)
         except Exception as error:
             logger.exception("batch %d failed", work.batch.batch_id, extra=concerning(batch=work.batch.batch_id))
             reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
             self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
 
-    async def _execute(self, work: _ReceivedBatch) -> None:
+    async def _execute(self, work: _ReceivedBatch, sends_from: int) -> None:
         started = time.monotonic_ns()
         outputs = await self._vgpu.compute(partial(self._built.executor.run, work.tensors))
         ended = time.monotonic_ns()
-        self._forward_or_answer(work.batch, outputs, (started - work.arrived) // 1000, (ended - started) // 1000)
+        waited, ran = (started - work.arrived) // 1000, (ended - started) // 1000
+        self._forward_or_answer(work.batch, outputs, waited, ran, sends_from)
 
-    def _forward_or_answer(self, batch: RunBatch, outputs: Sequence[Array], waited: int, ran: int) -> None:
+    def _forward_or_answer(
+        self, batch: RunBatch, outputs: Sequence[Array], waited: int, ran: int, sends_from: int
+    ) -> None:
         headers = tuple(tensor_header(array.shape, array.dtype) for array in outputs)
         if not batch.path:
             answer = BatchAnswer(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran, tensors=headers)
@@ -167,14 +198,18 @@ class StageWorker:
             return
         self._tell(batch, Report(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran))
         onward = batch.model_copy(update={"path": batch.path[1:], "tensors": headers})
-        handover = asyncio.create_task(self._forward(batch.path[0], onward, outputs))
+        handover = asyncio.create_task(self._forward(batch.path[0], onward, outputs, sends_from))
         self._handovers.add(handover)
         handover.add_done_callback(self._handovers.discard)
 
-    async def _forward(self, address: PeerAddress, batch: RunBatch, tensors: Sequence[Array]) -> None:
+    async def _forward(self, address: PeerAddress, batch: RunBatch, tensors: Sequence[Array], sends_from: int) -> None:
+        """Send a batch on, but not before a time: until then other batches have reserved the network."""
         try:
             onward = await self._stream_to(address)
-            sent = onward.send(batch, tensors)
+            begin = now_micros()
+            if sends_from > begin:
+                await asyncio.sleep((sends_from - begin) / 1e6)
+            sent = onward.send(batch.model_copy(update={"held_micros": now_micros() - begin}), tensors)
         except OSError:
             sent = False
         if not sent:

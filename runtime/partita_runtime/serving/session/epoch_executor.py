@@ -26,6 +26,7 @@ from partita_runtime.serving.session.endpoints import Endpoint
 from partita_runtime.serving.session.function_pools import FunctionPools
 from partita_runtime.serving.session.function_processes import FunctionError, FunctionRefusalError
 from partita_runtime.serving.session.functions import FunctionInput
+from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
@@ -94,7 +95,7 @@ class EpochExecutor:
         self,
         epoch: Epoch,
         meter: Meter,
-        function_processes: int,
+        settings: FrontendSettings,
         make_scheduler: MakeScheduler,
         sampled: "SubRequestTraces | None" = None,
         transport: Transport = TCP,
@@ -116,9 +117,11 @@ class EpochExecutor:
         self.plan_since = 0
         """When the session began to use the plan (`now_micros`); 0 while the epoch is pending."""
         self._sampled = sampled
-        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport)
+        self.dispatcher = Dispatcher(
+            epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport, settings.reserved_order
+        )
         functions = [module.function for module in epoch.session.modules if module.function is not None]
-        self._functions = FunctionPools(functions, function_processes, self)
+        self._functions = FunctionPools(functions, settings.function_processes, self)
         self._endpoints: dict[str, Endpoint] = {}
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)

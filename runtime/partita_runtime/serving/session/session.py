@@ -194,8 +194,8 @@ class Session:
 
     def _executor_for(self, epoch: Epoch) -> EpochExecutor:
         sampled = None if self.tracer is None else self.tracer.sub_requests(epoch.plan)
-        processes = self.settings.function_processes
-        return EpochExecutor(epoch, self.meter, processes, self._scheduling(epoch), sampled, self._transport)
+        scheduling, settings = self._scheduling(epoch), self.settings
+        return EpochExecutor(epoch, self.meter, settings, scheduling, sampled, self._transport)
 
     def _scheduling(self, epoch: Epoch) -> MakeScheduler:
         """With one frontend its own core decides, with several the coordinator."""

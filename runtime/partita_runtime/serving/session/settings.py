@@ -42,6 +42,9 @@ class FrontendSettings(SpecModel):
     switch_patience_seconds: float = 10.0
     """How long a pending plan that could serve waits for the rest of its replicas, while another plan serves."""
 
+    reserved_order: bool = True
+    """Whether replicas keep to what the scheduling core has reserved. Otherwise, they run and send batches at once."""
+
     @model_validator(mode="after")
     def _any_body_can_be_read(self) -> Self:
         if self.max_reading_bytes < self.max_request_bytes:

@@ -30,7 +30,7 @@ _MAX_FIELD: Final = 200
 BUFFERS: Final = ReceiveBuffers()
 """Memory of the large tensors that this process receives. Decoders are used on its event loop."""
 
-_MAGIC: Final = b"PTA7"
+_MAGIC: Final = b"PTA8"
 """Begins every frame, and has the version of the protocol: one more after each change of a message."""
 _PREFIX: Final = struct.Struct("<4sIQ")
 
@@ -109,6 +109,30 @@ class Pong(WireModel):
     kind: Literal["pong"] = "pong"
 
 
+class Reserve(WireModel):
+    """A frontend tells each stage's replica what is reserved for a batch, before it sends the batch to the first one.
+
+    All times are on the frontend's clock (microseconds).
+    """
+
+    kind: Literal["reserve"] = "reserve"
+    batch_id: Id
+    sent: Micros
+    """When this message was sent, for the difference of the clocks."""
+    start: Micros
+    latest: Micros
+    """If the batch starts later here, it misses its deadline."""
+    sends_from: Micros = 0
+    """From when it may be sent on: the network is free from then until its reserved transfer."""
+
+
+class Withdraw(WireModel):
+    """A batch is lost: its stages need not wait for it any more, nor run it."""
+
+    kind: Literal["withdraw"] = "withdraw"
+    batch_id: Id
+
+
 class RunBatch(WireModel):
     """A batch to run: to a first stage from the frontend, to a later one from the stage before."""
 
@@ -117,6 +141,8 @@ class RunBatch(WireModel):
     frontend: Name
     path: Annotated[tuple[PeerAddress, ...], Field(max_length=8)] = ()
     """The replicas of the stages after this one; the last stage answers the frontend."""
+    held_micros: Micros = 0
+    """How long the stage before has held it, until its transfer could begin."""
     tensors: _Tensors
 
 
@@ -125,6 +151,8 @@ class Taken(WireModel):
 
     kind: Literal["taken"] = "taken"
     batch_id: Id
+    held_micros: Micros
+    """As the batch said."""
 
 
 class Report(WireModel):
@@ -169,7 +197,21 @@ class Draining(WireModel):
     kind: Literal["draining"] = "draining"
 
 
-StageMessage = Hello | Welcome | Ping | Pong | RunBatch | Taken | Report | BatchAnswer | Lost | Failed | Draining
+StageMessage = (
+    Hello
+    | Welcome
+    | Ping
+    | Pong
+    | Reserve
+    | Withdraw
+    | RunBatch
+    | Taken
+    | Report
+    | BatchAnswer
+    | Lost
+    | Failed
+    | Draining
+)
 
 MessageT = TypeVar("MessageT", bound=WireModel)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.events import DropReason, StageRef
-from partita_runtime.serving.central.clock_offset import ClockOffset
 from partita_runtime.serving.central.messages import (
     BatchDelays,
     BatchDispatched,
@@ -24,6 +23,7 @@ from partita_runtime.serving.central.messages import (
     WorkerJoined,
 )
 from partita_runtime.serving.central.shared_plan import SharedPlan
+from partita_runtime.serving.transport.clock_offset import ClockOffset
 
 REF = StageRef("m", "a", 0)
 PLAN = plan_of(module("m").pipeline(2, stage("gpu", alpha=0, beta=1000)))
@@ -107,6 +107,20 @@ def test_a_worker_runs_batches_of_both_frontends_one_after_the_other() -> None:
     counted = frontends.plan.signals(20_000)
     assert (counted.modules["m"].in_time, counted.pipelines["m", "a"].batch_sizes) == (4, {2: 2})
     assert (counted.stages[REF].workers, counted.workers["w"].busy_micros) == (("w",), 2000)
+
+
+def test_what_is_reserved_is_on_the_clock_of_the_frontend() -> None:
+    stages = stage("gpu", alpha=0, beta=1000, output_bytes=1000), stage("gpu", alpha=0, beta=100)
+    frontends = Frontends(SharedPlan(plan_of(module("m").pipeline(1, *stages), bandwidth={"gpu": 8e6}), 0))
+    frontends.enter("one", workers=["v", "w"])
+    frontends.tell("one", 0, workers_joined=(WorkerJoined("m", "a", 1, "x", "node of x"),))
+    for number in (1, 2):
+        frontends.arrive("one", number, 0, deadline=5000)
+    (decided,) = frontends.plan.advance(0).values()
+    ahead = frontends.ahead["one"]
+    times = [(*batch.starts, *batch.transfer_starts, *batch.links_free) for batch in decided.batches]
+    assert [[time - ahead for time in each] for each in times] == [[0, 2000, 1000, 0], [0, 3000, 2000, 2000]]
+    assert [batch.slack for batch in decided.batches] == [5000 - 2100, 5000 - 3100]
 
 
 def test_calls_keep_apart_where_the_policy_does_not_merge_them() -> None:

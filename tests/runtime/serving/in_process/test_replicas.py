@@ -23,9 +23,11 @@ from partita_runtime.serving.transport.wire import (
     STAGE_DIALECT,
     Hello,
     PeerAddress,
+    Reserve,
     RunBatch,
     StageMessage,
     Welcome,
+    Withdraw,
     tensor_header,
 )
 from partita_runtime.simulation.trace_replay import Replay, replay
@@ -275,6 +277,8 @@ HELLO = Hello(frontend="f")
         pytest.param([HELLO, RunBatch(batch_id=1, frontend="f", tensors=())], id="no tensors"),
         pytest.param([HELLO, Welcome()], id="a message that is not for replicas"),
         pytest.param([HELLO, HELLO], id="a second hello"),
+        pytest.param([Hello(), Withdraw(batch_id=1)], id="a replica that withdraws a batch"),
+        pytest.param([Hello(), Reserve(batch_id=1, sent=0, start=0, latest=0)], id="a replica that reserves"),
     ],
 )
 async def test_replicas_disconnect_from_misbehaving_peers(messages: list[StageMessage]) -> None:

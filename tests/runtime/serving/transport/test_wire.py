@@ -22,11 +22,14 @@ from partita_runtime.serving.transport.wire import (
     Hello,
     PeerAddress,
     Report,
+    Reserve,
     RunBatch,
     StageMessage,
+    Taken,
     TensorHeader,
     Welcome,
     WireError,
+    Withdraw,
     check_tensors,
     encode,
     tensor_header,
@@ -51,6 +54,9 @@ plain_messages: st.SearchStrategy[StageMessage] = st.one_of(
     st.just(Draining()),
     st.builds(Report, batch_id=micros, waited_micros=micros, ran_micros=micros),
     st.builds(Failed, batch_id=micros, reason=names),
+    st.builds(Reserve, batch_id=micros, sent=micros, start=micros, latest=micros, sends_from=micros),
+    st.builds(Withdraw, batch_id=micros),
+    st.builds(Taken, batch_id=micros, held_micros=micros),
 )
 addresses = st.builds(PeerAddress, host=names, port=st.integers(1, 65535), token=names)
 
@@ -72,7 +78,7 @@ def decode(
     return complete
 
 
-def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA7", claims: int | None = None) -> bytes:
+def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA8", claims: int | None = None) -> bytes:
     """A frame by hand; `claims` is the body length in its prefix."""
     return PREFIX.pack(magic, len(header), len(body) if claims is None else claims) + header + body
 
@@ -130,7 +136,7 @@ def test_noise_is_refused_or_incomplete(noise: bytes, pieces: list[int]) -> None
     try:
         assert decode(noise, pieces) == []
     except WireError:
-        assert not noise.startswith(b"PTA7")
+        assert not noise.startswith(b"PTA8")
 
 
 ONE_FLOAT = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors":[{"dtype":"FP32","shape":[1]}]}'
@@ -141,10 +147,10 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
     ("stream", "want_message"),
     [
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", "does not speak", id="another protocol"),
-        pytest.param(frame(b"{}", magic=b"PTA0"), "does not speak", id="another version"),
-        pytest.param(PREFIX.pack(b"PTA7", 0, 0), "header of 0", id="no header"),
-        pytest.param(PREFIX.pack(b"PTA7", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
-        pytest.param(PREFIX.pack(b"PTA7", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
+        pytest.param(frame(b"{}", magic=b"PTA7"), "does not speak", id="the version before"),
+        pytest.param(PREFIX.pack(b"PTA8", 0, 0), "header of 0", id="no header"),
+        pytest.param(PREFIX.pack(b"PTA8", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
+        pytest.param(PREFIX.pack(b"PTA8", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
         pytest.param(frame(b"{"), "not a message", id="no JSON"),
         pytest.param(frame(b"[1, 2]"), "not a message", id="not an object"),
         pytest.param(frame(b'{"kind":"shutdown"}'), "not a message", id="unknown kind"),
