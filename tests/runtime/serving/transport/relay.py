@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from partita_runtime.serving.transport.wire import PeerAddress
@@ -24,6 +24,8 @@ class Relay:
     """Bandwidth in each direction of each connection; None for all there is."""
     deaf: bool = False
     """Whether data from the replica is dropped."""
+    hold: Callable[[bytes], Awaitable[object]] | None = None
+    """Awaited with data to the replica before it is passed on."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _passing: dict[asyncio.Task[None], int] = field(default_factory=dict)
     """Each direction of each connection, with the connection's number."""
@@ -40,7 +42,7 @@ class Relay:
         assert self.to is not None
         away_reader, away_writer = await asyncio.open_connection(self.to.host, self.to.port)
         for passing in (
-            self._pass(reader, away_writer, lambda: not swallow),
+            self._pass(reader, away_writer, lambda: not swallow, self.hold),
             self._pass(away_reader, writer, lambda: not self.deaf),
         ):
             task = asyncio.create_task(passing)
@@ -49,13 +51,19 @@ class Relay:
         self.connections += 1  # from now on it can be cut
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, works: Callable[[], bool]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        works: Callable[[], bool],
+        hold: Callable[[bytes], Awaitable[object]] | None = None,
     ) -> None:
         try:
             with contextlib.suppress(OSError):
                 while content := await reader.read(1 << 16):
                     if self.bytes_per_second is not None:
                         await asyncio.sleep(len(content) / self.bytes_per_second)
+                    if hold is not None:
+                        await hold(content)
                     if works():
                         writer.write(content)
         finally:
