@@ -3,7 +3,7 @@
     ["plan", {...}]
     ["worker_joined", ["detect", "a", 0], "worker-0", "node-0", 1000, null]
     ["arrive", 17, "detect", 98000, 1250, null]
-    ["advance", 3000, [["dispatch", 0, "detect", "a", [17], ["worker-0"], [3000], 9000, 98000, []]]]
+    ["advance", 3000, [["dispatch", 0, "detect", "a", [17], ["worker-0"], [3000], 9000, 98000, [], null, [], 89000]]]
 
 A replay (`simulation.trace_replay`) makes the same decisions.
 """

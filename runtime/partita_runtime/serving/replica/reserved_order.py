@@ -21,7 +21,7 @@ class BatchKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class ReservedTimes:
     """What the scheduling core has reserved for one batch on one stage (microseconds on the replica's clock)."""
 
     start: int
@@ -39,7 +39,7 @@ class _Waiting(Generic[T]):
     number: int
     """In order of arrival."""
     work: T
-    reservation: Reservation | None
+    reservation: ReservedTimes | None
 
 
 class ReservedOrder(Generic[T]):
@@ -52,7 +52,7 @@ class ReservedOrder(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._expected: dict[BatchKey, Reservation] = {}
+        self._expected: dict[BatchKey, ReservedTimes] = {}
         self._waiting: dict[BatchKey, _Waiting[T]] = {}
         self._arrivals = 0
 
@@ -60,7 +60,7 @@ class ReservedOrder(Generic[T]):
         """How many batches have arrived and wait."""
         return len(self._waiting)
 
-    def expect(self, batch: BatchKey, reservation: Reservation) -> None:
+    def expect(self, batch: BatchKey, reservation: ReservedTimes) -> None:
         """A batch will come. Ignored if it is there already."""
         if batch in self._waiting:
             return
@@ -93,7 +93,7 @@ class ReservedOrder(Generic[T]):
         start = self._next()[1].start
         return max((min(r.latest, start) for r in self._expected.values() if r.start < start), default=0)
 
-    def take(self) -> tuple[T, Reservation | None]:
+    def take(self) -> tuple[T, ReservedTimes | None]:
         """Remove the next batch; there must be one."""
         batch, waiting = self._next()
         del self._waiting[batch]

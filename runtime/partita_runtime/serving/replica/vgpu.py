@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from partita_runtime.serving.replica.reserved_order import BatchKey, Reservation, ReservedOrder
+from partita_runtime.serving.replica.reserved_order import BatchKey, ReservedOrder, ReservedTimes
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ HUNG_SECONDS: Final = 60.0
 """If a batch runs for longer than this, the device counts as hung."""
 
 T = TypeVar("T")
-Turn = Callable[[Reservation | None], Awaitable[None]]
+Turn = Callable[[ReservedTimes | None], Awaitable[None]]
 """Runs a batch, for which this is reserved if anything is."""
 
 
@@ -53,7 +53,7 @@ class Vgpu:
         if self._running_since is not None and time.monotonic() - self._running_since > HUNG_SECONDS:
             raise RuntimeError(f"a batch has been running for more than {HUNG_SECONDS:.0f} s")
 
-    def expect(self, batch: BatchKey, reservation: Reservation) -> None:
+    def expect(self, batch: BatchKey, reservation: ReservedTimes) -> None:
         """A batch will come, for which this is reserved."""
         self._order.expect(batch, reservation)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
-from partita_runtime.serving.replica.reserved_order import BatchKey, Reservation
+from partita_runtime.serving.replica.reserved_order import BatchKey, ReservedTimes
 from partita_runtime.serving.replica.vgpu import Vgpu, now_micros
 from partita_runtime.serving.transport.clock_offset import ClockOffset
 from partita_runtime.serving.transport.reception import Reception
@@ -164,14 +164,14 @@ class StageWorker:
         """Translate the times to this clock: they are late by the shortest delay of a message, never early."""
         peer.clock.observe(reserve.sent, now_micros())
         ahead = peer.clock.micros
-        reservation = Reservation(reserve.start + ahead, reserve.latest + ahead, reserve.sends_from + ahead)
+        reservation = ReservedTimes(reserve.start + ahead, reserve.latest + ahead, reserve.sends_from + ahead)
         self._vgpu.expect(BatchKey(peer.frontend or "", reserve.batch_id, self), reservation)
 
     def _note_desertion(self) -> None:
         if self._draining and not self._frontends:
             self._deserted.set()
 
-    async def _work(self, work: _ReceivedBatch, reservation: Reservation | None) -> None:
+    async def _work(self, work: _ReceivedBatch, reservation: ReservedTimes | None) -> None:
         if work.batch.frontend not in self._frontends:
             return  # its frontend has left
         try:

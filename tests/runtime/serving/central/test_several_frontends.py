@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -63,6 +64,15 @@ async def test_both_answer_and_each_reports_for_both() -> None:
             assert [(stage.ready, stage.bad_rate) for stage in signals.stages] == [(1, 0.0)]
             metrics = (await running.client.get("/partita/metrics", headers=MONITORING)).text
             assert 'partita_requests_total{outcome="in_time",session="default/one"} 20.0' in metrics
+
+
+async def test_both_use_pipelines_of_several_stages() -> None:
+    """What is reserved for one frontend's batches is in order with what is reserved for the other's."""
+    app = dataclasses.replace(shared("deep"), stages=3, replicas=2).planned("p", batch_size=1)
+    async with two_frontends(app) as (_, one, other):
+        answers = await asyncio.gather(*(post(running) for running in (one, other) for _ in range(30)))
+        assert [status for status, _ in answers] == [200] * 60, answers
+        await until(lambda: outcomes(one) == {"in_time": 60}, "all requests are counted")
 
 
 async def test_the_coordinator_restarts_with_pending_requests() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_runtime.serving.replica import reserved_order
-from partita_runtime.serving.replica.reserved_order import BatchKey, Reservation, ReservedOrder
+from partita_runtime.serving.replica.reserved_order import BatchKey, ReservedOrder, ReservedTimes
 
 NEVER = 1 << 40
 
@@ -78,7 +78,7 @@ class VirtualVgpu:
     def _happens(self, kind: str, one: Batch, now: int) -> None:
         if kind == "announced":
             assert one.start is not None
-            self.order.expect(one.key, Reservation(one.start, one.start + one.slack, 0))
+            self.order.expect(one.key, ReservedTimes(one.start, one.start + one.slack, 0))
         elif kind == "arrives":
             self.order.arrive(one.key, one, now)
             known = one.start is not None and one.announced <= now < one.withdrawn
@@ -134,8 +134,8 @@ def test_batches_without_reservations_run_in_order_of_arrival_among_the_others()
 def test_a_frontend_that_has_left_is_not_waited_for() -> None:
     order = ReservedOrder[str]()
     for frontend in ("gone", "here"):
-        order.expect(BatchKey(frontend, 1), Reservation(10, 1000, 0))
-    order.expect(BatchKey("here", 2), Reservation(50, 1000, 0))
+        order.expect(BatchKey(frontend, 1), ReservedTimes(10, 1000, 0))
+    order.expect(BatchKey("here", 2), ReservedTimes(50, 1000, 0))
     order.arrive(BatchKey("here", 1), "first", 0)
     order.arrive(BatchKey("here", 2), "second", 0)
     order.arrive(BatchKey("gone", 3), "none", 0)
@@ -144,7 +144,7 @@ def test_a_frontend_that_has_left_is_not_waited_for() -> None:
 
 
 def test_what_is_reserved_comes_back_with_the_batch() -> None:
-    order, reserved = ReservedOrder[str](), Reservation(10, 20, 30)
+    order, reserved = ReservedOrder[str](), ReservedTimes(10, 20, 30)
     order.expect(BatchKey("f", 1), reserved)
     order.arrive(BatchKey("f", 1), "work", 0)
     assert order.take() == ("work", reserved)
@@ -153,7 +153,7 @@ def test_what_is_reserved_comes_back_with_the_batch() -> None:
 def test_the_number_of_expected_batches_is_bounded() -> None:
     order = ReservedOrder[str]()
     for number in range(reserved_order.MOST_EXPECTED + 5):
-        order.expect(BatchKey("f", number), Reservation(100 + number, NEVER, 0))
+        order.expect(BatchKey("f", number), ReservedTimes(100 + number, NEVER, 0))
     order.arrive(BatchKey("f", 5), "work", 0)
     assert order.due() == 0, "those before it are forgotten"
 
