@@ -20,8 +20,6 @@ MODULE = "model"
 OUTPUT = TensorSpec(shape=(10,))
 """What the model answers for a sample."""
 
-_CUT = TensorSpec(shape=(1024,))
-
 
 @dataclass(frozen=True)
 class EmulatedSession:
@@ -44,6 +42,12 @@ class EmulatedSession:
     http_port: int | None = None
     """Of the frontend itself, 0 for a free one."""
     frontends: int = 1
+    cut_elements: int = 1024
+    """Numbers that a stage sends to the next one for a sample, of 16 bits each."""
+    bandwidth: str | None = None
+    """Of each node, in bits per second; None for the default of a pool."""
+    gpus_per_node: int = 0
+    """0 for all on one node."""
 
     @property
     def key(self) -> str:
@@ -82,10 +86,12 @@ class EmulatedSession:
     @cached_property
     def pools(self) -> dict[str, GPUPool]:
         """The one pool; its own curve is not used, for the profile has the times."""
-        spec = {
+        spec: dict[str, Any] = {
             "emulation": {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 0}]},
-            "gpusPerNode": self.gpus,
+            "gpusPerNode": self.gpus_per_node or self.gpus,
         }
+        if self.bandwidth is not None:
+            spec["bandwidth"] = self.bandwidth
         return {POOL: GPUPool.model_validate({"metadata": {"name": POOL}, "spec": spec})}
 
     @cached_property
@@ -106,7 +112,8 @@ class EmulatedSession:
             partition="even",
             batch_sizes=sizes,
             latency=(VgpuLatency(divisor=1, median_micros=(block,) * self.stages),),
-            cuts=(Cut(bytes=4096, specs=(_CUT,)),) * (self.stages - 1),
+            cuts=(Cut(bytes=4 * self.cut_elements, specs=(TensorSpec(shape=(self.cut_elements,)),)),)
+            * (self.stages - 1),
             outputs=(OUTPUT,),
         )
         return {(MODULE, POOL): profile}
