@@ -105,7 +105,7 @@ def over_network(options: argparse.Namespace) -> list[dict[str, Any]]:
 async def offered(
     app: EmulatedSession, made: list[Node], options: argparse.Namespace, state: Path
 ) -> dict[str, list[OfferedRate]]:
-    """Offer every rate to a frontend with reserved order and to one without, in turn."""
+    """Offer every rate to a frontend with reserved order and to one without, each of them first in turn."""
     settings = {}
     for name, reserved in (("reserved", True), ("on-arrival", False)):
         (state / name).mkdir()
@@ -118,8 +118,8 @@ async def offered(
         async with frontends(app, settings, made) as urls:
             for url in urls.values():
                 await loop.run_in_executor(generator, offer, url, app, WARM_UP_RATE, WARM_UP_SECONDS, 0)
-            for rate in options.rates:
-                for name, url in urls.items():
+            for number, rate in enumerate(options.rates):
+                for name, url in [*urls.items()][:: -1 if number % 2 else 1]:
                     windows[name].append(
                         await loop.run_in_executor(generator, offer, url, app, rate, options.seconds, options.seed)
                     )
