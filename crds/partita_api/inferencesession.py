@@ -11,11 +11,11 @@ from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.measured import Measured
-from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
+from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp, is_unset
 from partita_api.pod.template import PodTemplate
 from partita_api.profile import ProfilingProgress
 from partita_api.quality import OptionalQuality
-from partita_api.session.autoscaling import Autoscaling
+from partita_api.session.autoscaling import Autoscaling, AvailabilityGoal
 from partita_api.session.clients import Clients
 from partita_api.session.edge import Edge
 from partita_api.session.execution import Batching, Execution
@@ -273,6 +273,11 @@ class InferenceSessionSpec(SpecModel):
     planner: PlannerSettings = Field(default=PlannerSettings(), description="How the planner searches for plans.")
     batching: Batching = Field(default=Batching(), description="How requests form batches.")
     autoscaling: Autoscaling = Field(default=Autoscaling(), description="How replicas follow the load.")
+    availability: AvailabilityGoal | None = Field(
+        default=None,
+        exclude_if=is_unset,
+        description="Losses that plans survive, by replicas in reserve. Default: none; a lost replica is replaced.",
+    )
     engine: Engine = Field(default=Engine(), description="The engine that serves the session.")
     execution: Execution = Field(default=Execution(), description="How models run.")
     frontend: Frontend = Field(
@@ -301,6 +306,11 @@ class InferenceSessionSpec(SpecModel):
     )
     quality: OptionalQuality = None
     versions: Versions = ()
+
+    @property
+    def keeps_planned_replicas(self) -> bool:
+        """Whether every stage keeps its planned replicas: for a rate that may arrive at any time, or for losses."""
+        return self.rate.source is RateSource.DECLARED or self.availability is not None
 
     def selects(self, pool: ObjectMeta) -> bool:
         """Whether the GPUPool with this metadata may be used: by `pools` or, if that is empty, by `poolSelector`."""

@@ -14,6 +14,7 @@ from partita_api.inferencesession import ObjectiveType
 from partita_api.measured import Measured
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule, is_unset
 from partita_api.quality import QualityResult
+from partita_api.session.autoscaling import Loss
 from partita_api.session.module import ModuleName
 
 
@@ -148,6 +149,17 @@ class Constraint(SpecModel):
     )
 
 
+class WorstLoss(SpecModel):
+    """The loss that leaves least of a plan, of those that its session survives by spec.availability."""
+
+    lost: str = Field(max_length=512, description="What is lost.")
+    throughput: Quantity = Field(description="Requests per second that the rest can serve.")
+    value_without: Quantity | None = Field(
+        default=None,
+        description="Objective value of the best plan that need not survive losses. Unset if it is not known.",
+    )
+
+
 class Solution(SpecModel):
     """How good the plan is, and how that is known."""
 
@@ -167,6 +179,9 @@ class Solution(SpecModel):
         default=None,
         description="The best other known plan: with whole models on whole accelerators, or of the same strategy "
         "without one of the used pools.",
+    )
+    worst_loss: WorstLoss | None = Field(
+        default=None, exclude_if=is_unset, description="The worst loss, and the cost of surviving it."
     )
 
 
@@ -274,6 +289,40 @@ class PipelinePlanSpec(SpecModel):
             most = max(count, vgpus[place][2]) if place in vgpus else count
             vgpus[place] = stage.pool, stage.vgpu_divisor, most
         return whole_accelerators(vgpus.values())
+
+
+def after_losses(plan: PipelinePlanSpec, loss: Loss) -> Iterator[tuple[str, tuple[ModulePlan, ...]]]:
+    """For each loss: what is lost, and the modules with the pipelines that are left. They keep their figures.
+
+    A pipeline is gone once one of its stages has no replica.
+    """
+    match loss:
+        case Loss.REPLICA:
+            for module, pipeline, position, stage in plan.stages():
+                lost = f"a replica of {module.name}/{pipeline.name}, stage {position}, on {stage.pool}"
+                fewer = _with_one_less(pipeline, position)
+                yield lost, tuple(_with(m, pipeline, fewer) if m is module else m for m in plan.modules)
+        case Loss.POOL:
+            for pool in sorted({stage.pool for _, _, _, stage in plan.stages()}):
+                yield f"pool {pool}", tuple(_without_pool(module, pool) for module in plan.modules)
+
+
+def _with_one_less(pipeline: PooledPipeline, position: int) -> PooledPipeline | None:
+    stages = list(pipeline.stages)
+    if stages[position].replicas == 1:
+        return None
+    stages[position] = stages[position].model_copy(update={"replicas": stages[position].replicas - 1})
+    return pipeline.model_copy(update={"stages": tuple(stages)})
+
+
+def _with(module: ModulePlan, pipeline: PooledPipeline, other: PooledPipeline | None) -> ModulePlan:
+    changed = (other if each is pipeline else each for each in module.pipelines)
+    return module.model_copy(update={"pipelines": tuple(each for each in changed if each is not None)})
+
+
+def _without_pool(module: ModulePlan, pool: str) -> ModulePlan:
+    left = tuple(each for each in module.pipelines if not any(stage.pool == pool for stage in each.stages))
+    return module.model_copy(update={"pipelines": left})
 
 
 class StageStatus(StatusModel):

@@ -1,12 +1,12 @@
 """The entry point of the planner: a problem in; a validated plan, or the reason why there is none, out."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from partita_api.inferencesession import ObjectiveType
+from partita_api.inferencesession import InferenceSessionSpec, ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
@@ -179,6 +179,8 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
         )
     if problem.spec.planner.share_gpus and not objective_allows_sharing(problem.spec):
         wrong.append("planner.shareGpus needs objective.type Cost or Power, and objective.costModel Allocated")
+    if problem.spec.availability is not None:
+        wrong.extend(_unusable_with_availability(problem.spec))
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: give a finite rate above 0")
     names = [pool.name for pool in problem.pools]
@@ -192,6 +194,19 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
             f"or exclude them by spec.pools"
         )
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
+
+
+def _unusable_with_availability(spec: InferenceSessionSpec) -> Iterator[str]:
+    """Which settings cannot be used with spec.availability."""
+    settings = spec.planner
+    if settings.strategy in STRATEGIES and not STRATEGIES[settings.strategy].survives_losses:
+        possible = " or ".join(sorted(name for name, strategy in STRATEGIES.items() if strategy.survives_losses))
+        yield (
+            f"planner.strategy {settings.strategy} does not plan for availability: choose planner.strategy {possible}, "
+            f"or remove availability"
+        )
+    if settings.share_gpus:
+        yield "planner.shareGpus does not work with availability: remove one of them"
 
 
 def _by_sharing(task: Task, strategy: str, deadline: Deadline) -> Planned | None:

@@ -13,7 +13,7 @@ from typing import Final
 from partita_api.gpupool import SharingMode
 from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.module_graph import with_size_classes
-from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage, after_losses
 from partita_api.profile import Profile
 from partita_api.session.execution import CutDType, common_weights, weights_bytes
 from partita_api.session.module import Join, Module
@@ -113,6 +113,7 @@ class _Check:
         yield from self._subclusters()
         yield from self._capacity()
         yield from self._throughput()
+        yield from self._availability()
         yield from self._costs()
         yield from self._solution()
 
@@ -230,7 +231,7 @@ class _Check:
         for module in self.plan.modules:
             if not module.pipelines:
                 continue
-            capacity = sum(self._pipeline_rate(module, pipeline) for pipeline in module.pipelines)
+            capacity = self._module_rate(module)
             served = min(served, capacity / calls[module.name])
             needed = self._arriving(module) / (1 - kept_free)
             if capacity < needed * (1 - TOLERANCE):
@@ -240,6 +241,51 @@ class _Check:
             yield f"the modules' rates do not follow from one request rate: {min(bases):g} to {max(bases):g} requests/s"
         if not _near(float(self.plan.throughput), served):
             yield f"the plan says that it serves {self.plan.throughput} requests/s; it serves {served:g}"
+
+    def _availability(self) -> Iterator[str]:
+        """After every loss that the session survives, the rest serves its share of each module's rate."""
+        availability, worst = self.problem.spec.availability, self.plan.solution.worst_loss
+        if availability is None:
+            return
+        if self.plan.shares_gpus:
+            yield "the plan has sub-clusters, of which losses are not checked"
+        for module, pipeline, position, stage in self.plan.stages():
+            if stage.replicas < availability.min_replicas:
+                yield (
+                    f"stage {position} of {module.name}/{pipeline.name} has {stage.replicas} replicas, fewer than "
+                    f"availability.minReplicas {availability.min_replicas}"
+                )
+        share = availability.served_share.fraction / (1 - self.problem.spec.planner.headroom_percent / 100)
+        for lost, modules in after_losses(self.plan, availability.survive_loss):
+            for module, left in zip(self.plan.modules, modules, strict=True):
+                needed, capacity = share * self._arriving(module), self._module_rate(left)
+                if module.pipelines and capacity < needed * (1 - TOLERANCE):
+                    yield (
+                        f"without {lost}, module {module.name!r} has capacity for {capacity:g} samples/s and needs it "
+                        f"for {needed:g}"
+                    )
+        if worst is not None and not _near(float(worst.throughput), self._after_worst_loss()):
+            yield (
+                f"the plan says that it serves {worst.throughput} requests/s after the worst loss; it serves "
+                f"{self._after_worst_loss():g}"
+            )
+
+    def _after_worst_loss(self) -> float:
+        """Requests per second that are served after the worst loss; infinite if the session survives none."""
+        availability = self.problem.spec.availability
+        if availability is None:
+            return inf
+        calls = self._calls()
+        serving = {module.name for module in self.plan.modules if module.pipelines}
+        return min(
+            self._module_rate(module) / calls[module.name]
+            for _, modules in after_losses(self.plan, availability.survive_loss)
+            for module in modules
+            if module.name in serving
+        )
+
+    def _module_rate(self, module: ModulePlan) -> float:
+        return sum(self._pipeline_rate(module, pipeline) for pipeline in module.pipelines)
 
     def _costs(self) -> Iterator[str]:
         kept_free = self.problem.spec.planner.headroom_percent / 100
@@ -277,7 +323,9 @@ class _Check:
             yield f"the plan optimises {solution.objective}, the session wants {objective.type}"
         value, bound = float(solution.value), float(solution.bound)
         if solution.objective in (ObjectiveType.THROUGHPUT, ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS):
-            want, beyond = float(self.plan.throughput), value - bound
+            share = availability.served_share.fraction if (availability := self.problem.spec.availability) else 1.0
+            after_loss = self._after_worst_loss() / share if share else inf
+            want, beyond = min(float(self.plan.throughput), after_loss), value - bound
         elif solution.objective is ObjectiveType.POWER:
             want, beyond = value, bound - value
         elif objective.cost_model is CostModel.OCCUPANCY:

@@ -76,6 +76,7 @@ def largest_session() -> Json:
             "pools": NAMES,
             "poolSelector": SELECTOR,
             "batching": {"modules": dict.fromkeys(NAMES, "Elsa"), "elsa": {"alphaPercent": 120, "betaPercent": 120}},
+            "availability": {"surviveLoss": "Replica", "servedShare": "12.5000%", "minReplicas": 1000},
             "maintenanceWindows": [WINDOW] * 16,
             "podTemplate": largest_template(),
             "versions": largest_versions(),

@@ -87,6 +87,15 @@ def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer)
         pytest.param(SESSION, "spec.edges.0.fanOut.mean", "many", "spec.edges[0].fanOut.mean", id="fan-out in words"),
         pytest.param(SESSION, "spec.edges.0.fanOut.max", 1000, "spec.edges[0].fanOut.max", id="fan-out without bound"),
         pytest.param(SESSION, "spec.planner.maxBatchSize", 65, "spec.planner.maxBatchSize", id="batch too large"),
+        pytest.param(SESSION, "spec.availability", {"surviveLoss": "Node"}, '"Replica", "Pool"', id="loss of a node"),
+        pytest.param(SESSION, "spec.availability", {"minReplicas": 2}, "surviveLoss: Required value", id="no loss"),
+        pytest.param(
+            SESSION,
+            "spec.availability",
+            {"surviveLoss": "Replica", "servedShare": "0.5"},
+            "spec.availability.servedShare",
+            id="served share without %",
+        ),
         pytest.param(SESSION, "spec.planner.approval", "Maybe", '"Automatic", "Manual"', id="unknown approval"),
         pytest.param(
             SESSION, "spec.engine.cluster", "http://ray:8265", "spec.engine.cluster", id="address of a cluster"

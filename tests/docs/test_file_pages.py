@@ -115,7 +115,7 @@ def test_findings_in_a_script(reader: Shell) -> None:
 def test_what_if_questions_about_an_example(reader: Shell) -> None:
     """The example's pools are emulated, so every machine has the results of the pages."""
     shutil.rmtree(reader.folder / "profiles")
-    profiles, _save, other, compare, explain, simulate, _in_cluster = pasted(WHAT_IF)
+    profiles, _save, other, reserve, compare, explain, simulate, _in_cluster = pasted(WHAT_IF)
     *_, scaled_to_zero = pasted(SCALE_TO_ZERO)
     shown, missing, *_ = (block.text for block in blocks(WHAT_IF) if block.language == "text")
 
@@ -127,6 +127,7 @@ def test_what_if_questions_about_an_example(reader: Shell) -> None:
     assert refused.returncode == ExitCode.NO_PLAN
     assert set(missing.split()) <= set((refused.stdout + refused.stderr).split())
     reader.paste(other)
+    assert "Surviving losses costs" in reader.paste(reserve)
     assert "no-partitioning" in reader.paste(compare)
     reader.paste(explain)
     assert (reader.folder / "figures").is_dir()

@@ -1,4 +1,4 @@
-"""How the number of a session's replicas follows its load."""
+"""How many replicas a session has: as many as its load needs, and others in reserve for losses."""
 
 from enum import StrEnum
 from typing import ClassVar
@@ -71,3 +71,23 @@ class Autoscaling(SpecModel):
         description="Remove all replicas while there are no requests, and hold the next request until replicas are "
         "up. Without it every stage keeps at least one.",
     )
+
+
+class Loss(StrEnum):
+    """What may be lost at a time."""
+
+    REPLICA = "Replica"
+    POOL = "Pool"
+
+
+class AvailabilityGoal(SpecModel):
+    """Replicas in reserve, so that the rest of them serves while some are lost."""
+
+    survive_loss: Loss = Field(
+        description="What may be lost at any time. Replica: any one replica. Pool: all replicas on any one GPUPool."
+    )
+    served_share: Percent = Field(
+        default=Percent("100%"),
+        description="Share of the planned rate that the rest serves within the SLO meanwhile.",
+    )
+    min_replicas: int = Field(default=1, ge=1, le=1000, description="Fewest replicas of every stage.")

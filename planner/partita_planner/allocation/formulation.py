@@ -10,6 +10,7 @@
     f[t]                               <= sum of choice[m, l] over l >= latency of t
 
 where choice[m, l] selects one latency for each module so that every path keeps the SLO (`latency_split`).
+Deployments that survive losses have further constraints (`loss_margin`).
 A GPU is divided into vGPUs of one size only, since that is how profiles measure them.
 """
 
@@ -23,6 +24,7 @@ from pyomo.core.expr.visitor import identify_variables
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.latency_split import add_split, allowed
+from partita_planner.allocation.loss_margin import LossMargin, add_margin, start_margin
 from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.session.latency import LatencyGraph
 from partita_planner.solver.milp import integer
@@ -36,6 +38,7 @@ def allocation_model(
     *,
     graph: LatencyGraph | None = None,
     highest_level: float = 1.0,
+    margin: LossMargin | None = None,
 ) -> Any:
     """The formulation above as a Pyomo model.
 
@@ -55,31 +58,35 @@ def allocation_model(
     def cover(m: Any, module: str) -> Any:
         return sum(m.f[key] for key in templates if key[0] == module) >= m.level
 
-    def serve(m: Any, module: str, t: int, s: int) -> Any:
-        unit = resources.unit_rate(stages[module, t, s]) / needed[module]
-        return m.f[module, t] <= m.n[module, t, s] * unit
-
+    unit = {key: resources.unit_rate(stage) / needed[key[0]] for key, stage in stages.items()}
     model.cover = pyo.Constraint([d.module for d in demands], rule=cover)
-    model.serve = pyo.Constraint(list(stages), rule=serve)
+    model.serve = pyo.Constraint(list(stages), rule=lambda m, *key: m.f[key[:2]] <= m.n[key] * unit[key])
+    if margin is not None:
+        add_margin(model, margin, templates, unit)
     _add_capacity(model, stages, resources, elastic=objective is AllocationObjective.MISSING)
     if graph is not None:
         add_split(model, graph, {d.module: {t.latency_micros for t in d.templates} for d in demands})
+        used = model.f if margin is None else model.c
         model.in_time = pyo.Constraint(
-            list(templates), rule=lambda m, *key: m.f[key] <= allowed(m, key[0], templates[key].latency_micros)
+            list(templates), rule=lambda m, *key: used[key] <= allowed(m, key[0], templates[key].latency_micros)
         )
     model.objective = _objective(model, objective, templates, stages, resources, {d.module: d.rate for d in demands})
     return model
 
 
-def deployments_of(model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources) -> ModuleDeployments:
+def deployments_of(
+    model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources, margin: LossMargin | None = None
+) -> ModuleDeployments:
     """The deployments of a solved model, cheapest per sample first; throughput is computed from the integers."""
+    used, fewest = (model.f, 1) if margin is None else (model.c, margin.min_replicas)
     found: dict[str, tuple[TemplateDeployment, ...]] = {}
     for demand in demands:
         budget = _chosen_micros(model, demand.module)
         chosen = []
         for t, template in enumerate(demand.templates):
             units = [integer(model.n[demand.module, t, s]) for s in range(len(template.stages))]
-            if all(units) and pyo.value(model.f[demand.module, t]) > 0 and template.latency_micros <= budget:
+            in_use = min(units) >= fewest and pyo.value(used[demand.module, t]) > 0
+            if in_use and template.latency_micros <= budget:
                 replicas = tuple(resources.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
                 chosen.append(TemplateDeployment(template, replicas))
         found[demand.module] = in_dispatch_order(chosen, resources)
@@ -119,6 +126,9 @@ def start_from(
             for s, count in enumerate(deployment.replicas):
                 divisor = deployment.template.stages[s].divisor if resources.whole_gpus else 1
                 model.n[demand.module, position[deployment.template], s].set_value(count // divisor)
+            if hasattr(model, "c"):
+                one = [s.throughput / (demand.capacity * highest_level) for s in deployment.template.stages]
+                start_margin(model, (demand.module, position[deployment.template]), one, deployment.replicas)
         served.append(sum(d.throughput for d in chosen) / (demand.capacity * highest_level))
         if hasattr(model, "choice"):
             slowest = max((d.template.latency_micros for d in chosen), default=0)

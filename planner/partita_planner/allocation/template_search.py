@@ -29,6 +29,7 @@ from partita_planner.allocation.dynamic_program import MAX_WORK, Program
 from partita_planner.allocation.filling import filled
 from partita_planner.allocation.formulation import allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
+from partita_planner.allocation.loss_margin import LossMargin, guaranteed
 from partita_planner.allocation.pruning import least_excess, promising
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
 from partita_planner.allocation.resources import AvailableResources, missing_price
@@ -64,6 +65,24 @@ class AllocationProblem:
     """The paths that share an SLO; None if the latencies are not coupled."""
     highest_level: float = 1.0
     """A bound on the level of AllocationObjective.THROUGHPUT."""
+    margin: LossMargin | None = None
+    """The losses that solutions survive. Resources then count vGPUs, or whole GPUs of templates on undivided ones."""
+
+    def allows(self, deployments: ModuleDeployments) -> bool:
+        """Whether the deployments fit the pools and a plan, and serve the demands, by `margin` also after a loss."""
+        return (
+            deployments.fit_a_plan
+            and not deployments.missing_gpus(self.resources.pools)
+            and (
+                self.objective is AllocationObjective.THROUGHPUT
+                or self.margin is None
+                or self.level(deployments) >= 1 - ROUNDING
+            )
+        )
+
+    def level(self, deployments: ModuleDeployments) -> float:
+        """How many times the deployments meet the demands."""
+        return min(guaranteed(deployments.get(d.module, ()), self.margin) / d.capacity for d in self.demands)
 
     def with_templates(self, choose: Callable[[ModuleDemand], tuple[Template, ...]]) -> "AllocationProblem":
         """The same problem with fewer templates."""
@@ -106,7 +125,7 @@ def search(
         if isinstance(best, Found) and best.bound <= best.value * (1 + problem.objective.relative_gap):
             return best
         seed = best
-    tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
+    tried = problem.with_templates(lambda d: _restricted(d, excess[d.module], problem.margin))
     deadline = _worth_its_time(problem, seed, relaxation, deadline)
     answer = _solve(tried, seed, deadline.share(0.5))
     best = _better(problem, seed, answer)
@@ -127,7 +146,7 @@ def value_of(problem: AllocationProblem, deployments: ModuleDeployments) -> floa
     resources = problem.resources
     match problem.objective:
         case AllocationObjective.THROUGHPUT:
-            return min(deployments.throughput(d.module) / d.capacity for d in problem.demands)
+            return problem.level(deployments)
         case AllocationObjective.OCCUPANCY:
             return sum(occupancy_price(deployments[d.module], d, resources) for d in problem.demands)
         case AllocationObjective.ALLOCATED:
@@ -141,17 +160,23 @@ def value_of(problem: AllocationProblem, deployments: ModuleDeployments) -> floa
 def _seed(
     problem: AllocationProblem, relaxation: Relaxation, start: ModuleDeployments | None, deadline: Deadline
 ) -> Found | NothingFound:
-    """The first solution: `start`, the rounded relaxation, or the best with one stage for each module."""
+    """The first solution: `start`, the rounded relaxation, or the best with one stage for each module.
+
+    Those that were found without a margin may be far from the best one with it, so the last one is tried, too.
+    """
     found: Found | NothingFound = NothingFound(proven=False)
     known = [] if start is None else [start]
     if problem.objective is AllocationObjective.THROUGHPUT and problem.graph is None:
         known.extend(_simple(problem, relaxation))
     for deployments in known:
-        if deployments.fit_a_plan and not deployments.missing_gpus(problem.resources.pools):
+        if problem.allows(deployments):
             found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
-    if isinstance(found, Found):
+    if isinstance(found, Found) and problem.margin is None:
         return found
-    return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+    simple = _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+    if isinstance(simple, Found):
+        simple = replace(simple, bound=relaxation.bound)  # its own bound is that of these templates only
+    return _better(problem, found, simple)
 
 
 def _simple(problem: AllocationProblem, relaxation: Relaxation) -> Iterator[ModuleDeployments]:
@@ -177,7 +202,8 @@ def _exactly(
     The closer to the bound a solution has to be, the fewer vectors and templates remain. So the program first searches
     close to the bound, then at growing distances, until it finds a solution or proves that none is above `best`.
     """
-    if problem.objective is not AllocationObjective.THROUGHPUT or not problem.resources.whole_gpus:
+    throughput = problem.objective is AllocationObjective.THROUGHPUT
+    if not throughput or not problem.resources.whole_gpus or problem.margin is not None:
         return best, relaxation
     value = best.value if isinstance(best, Found) else 0.0
     bound = relaxation.bound
@@ -215,7 +241,12 @@ def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadl
     if any(not d.templates for d in problem.demands):
         return NothingFound(proven=True)
     model = allocation_model(
-        problem.demands, problem.resources, problem.objective, graph=problem.graph, highest_level=problem.highest_level
+        problem.demands,
+        problem.resources,
+        problem.objective,
+        graph=problem.graph,
+        highest_level=problem.highest_level,
+        margin=problem.margin,
     )
     if isinstance(start, Found):
         start_from(model, problem.demands, problem.resources, start.deployments, problem.highest_level)
@@ -226,7 +257,7 @@ def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadl
         answer = solve_split(model, problem.graph, deadline, relative_gap=gap, warm_start=warm)
     if answer.value is None:
         return NothingFound(answer.infeasible)
-    deployments = deployments_of(model, problem.demands, problem.resources)
+    deployments = deployments_of(model, problem.demands, problem.resources, problem.margin)
     if not deployments.fit_a_plan:
         return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
     value = value_of(problem, deployments)
@@ -287,14 +318,21 @@ def _one_stage(demand: ModuleDemand) -> tuple[Template, ...]:
     return tuple(t for t in demand.templates if len(t.stages) == 1)
 
 
-def _restricted(demand: ModuleDemand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
-    """The templates of least excess, and each template with less excess than all faster ones."""
-    best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
-    least = inf
-    for template in sorted(demand.templates, key=lambda t: (t.latency_micros, excess[t])):
-        if excess[template] < least:
-            least = excess[template]
-            best.add(template)
+def _restricted(
+    demand: ModuleDemand, excess: Mapping[Template, float], margin: LossMargin | None
+) -> tuple[Template, ...]:
+    """The templates of least excess, and each template with less excess than all faster ones.
+
+    If other templates have to survive a loss, these are the best among the others, too.
+    """
+    best: set[Template] = set()
+    for templates in (demand.templates, *(margin.others(demand.templates) if margin is not None else ())):
+        best |= set(promising(templates, excess, inf, RESTRICTED_TEMPLATES))
+        least = inf
+        for template in sorted(templates, key=lambda t: (t.latency_micros, excess[t])):
+            if excess[template] < least:
+                least = excess[template]
+                best.add(template)
     return tuple(t for t in demand.templates if t in best)
 
 

@@ -13,6 +13,7 @@ from math import inf
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.loss_margin import LossMargin
 from partita_planner.allocation.relaxation import relax
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
@@ -26,16 +27,17 @@ def most_throughput(
     deadline: Deadline,
     graph: LatencyGraph | None = None,
     start: ModuleDeployments | None = None,
+    margin: LossMargin | None = None,
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
-    `resources` must count whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
-    is not above 0 and finite.
+    `resources` must count whole GPUs, unless the deployments have to survive the losses of `margin`. The search begins
+    from `start`, if that is given. Raises ValueError if a demand is not above 0 and finite.
     """
     joined = _with_templates_of(start or ModuleDeployments(), demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
-    found = search(_problem(joined, resources, graph), deadline, start)
+    found = search(replace(_problem(joined, resources, graph), margin=margin), deadline, start)
     if isinstance(found, Found) and found.value <= 0:
         return NothingFound(proven=not deadline.passed)
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import Final
 
+from partita_api.session.autoscaling import Loss
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.allocation.throughput import most_throughput
@@ -71,6 +72,13 @@ def _unusable(task: Task) -> NoPlan | None:
                 f"Model {module!r} does not fit the memory of any pool ({where}) in {task.max_stages} stages. Use a "
                 f"pool with more memory, or raise planner.maxStages.",
             )
+        needs_another = task.margin is not None and task.margin.loss is Loss.POOL and task.margin.served_share > 0
+        if needs_another and len(classes) == 1:
+            return NoPlan(
+                NoPlanReason.NO_POOLS,
+                f"Only pool {classes[0].pool.name!r} can run model {module!r}, so the session cannot survive its loss. "
+                f"Add another pool with free accelerators, or set availability.surviveLoss to Replica.",
+            )
     return None
 
 
@@ -109,6 +117,9 @@ def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     purpose = f"for {task.problem.rate:g} requests/s within the SLO and a headroom of {spec.planner.headroom_percent} %"
     if task.objective is AllocationObjective.THROUGHPUT:
         purpose = "to serve each model"
+    if task.margin is not None:
+        purpose += f" also after the loss of any {task.margin.loss.lower()} (spec.availability)"
+        fixes.append("lower what availability asks for")
     advice = ", or ".join(fixes) or "add accelerators, or lower the rate"
     return NoPlan(
         NoPlanReason.INSUFFICIENT_CAPACITY,
@@ -154,8 +165,9 @@ class _Trials:
         throughput = task.objective is AllocationObjective.THROUGHPUT
         ends = self.deadline.share(SEARCH_SHARE)
         rate, collected_at = (A_LITTLE, inf) if throughput else (task.problem.rate, None)
+        demands = task.demands(rate, ends, collected_at)
         problem = AllocationProblem(
-            task.demands(rate, ends, collected_at), task.resources, AllocationObjective.MISSING, task.coupled
+            demands, task.resources, AllocationObjective.MISSING, task.coupled, margin=task.margin
         )
         found = search(problem, ends)
         missing = found.deployments.missing_gpus(task.resources.pools) if isinstance(found, Found) else {}
@@ -191,7 +203,8 @@ class _Trials:
         for _ in range(MAX_ROUNDS):
             ends = deadline.share(SEARCH_SHARE)
             demands = tuple(_per_request(d, rate) for d in self.task.demands(rate, ends))
-            found = most_throughput(demands, self.task.resources, ends, self.task.coupled)
+            margin = self.task.margin
+            found = most_throughput(demands, self.task.resources, ends, self.task.coupled, margin=margin)
             if not isinstance(found, Found):
                 return 0.0
             if found.value >= rate:

@@ -46,6 +46,13 @@ def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[PlanDiff
         ("throughput in requests/s", before.throughput, after.throughput),
     ):
         yield PlanDifference("plan", what, str(one), str(other))
+    served_before, served_after = (_served_after_loss(plan) for plan in (before, after))
+    yield PlanDifference("plan", "requests/s after the worst loss", served_before, served_after)
+
+
+def _served_after_loss(plan: PipelinePlanSpec) -> str | None:
+    worst = plan.solution.worst_loss
+    return None if worst is None else str(worst.throughput)
 
 
 def _module(name: str, before: ModulePlan | None, after: ModulePlan | None) -> Iterator[PlanDifference]:

@@ -30,7 +30,13 @@ def explained(
     strategy = plan.solution.strategy
     without = (alternative(strategy, task, solution, other, pool) for pool, other in found.without.items())
     runner_up = _best(task, [other for other in (*others, *without) if _is_another(task, solution, other)])
-    words = [_achieved(task, solution), _full_pools(task, solution), _path(task, solution), *_worths(task, found)]
+    words = [
+        _achieved(task, solution),
+        *_worst_loss(plan),
+        _full_pools(task, solution),
+        _path(task, solution),
+        *_worths(task, found),
+    ]
     if beginning:
         words.insert(0, beginning)
     words.append(f"The runner-up is {runner_up.summary}" if runner_up else "No other plan was found to compare with.")
@@ -117,6 +123,18 @@ def _achieved(task: Task, solution: TaskSolution) -> str:
     else:
         proof = f"within {solution.relative_gap:.2%} of the proven bound {solution.bound:.6g}"
     return f"{solution.value:.6g} {_unit(task)}, {proof}."
+
+
+def _worst_loss(plan: PipelinePlanSpec) -> Iterator[str]:
+    worst, value = plan.solution.worst_loss, float(plan.solution.value)
+    if worst is None:
+        return
+    yield f"The worst loss is {worst.lost}: the rest can serve {float(worst.throughput):.6g} requests/s."
+    if worst.value_without is None:
+        return
+    without, unit = float(worst.value_without), plan.solution.objective.unit
+    cost = abs(value - without) if abs(value - without) > PROFILE_PRECISION * max(value, without) else 0.0
+    yield f"Surviving losses costs {cost:.6g} {unit}: without spec.availability it is {without:.6g} {unit}."
 
 
 def _full_pools(task: Task, solution: TaskSolution) -> str:

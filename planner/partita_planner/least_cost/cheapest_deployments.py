@@ -12,9 +12,11 @@ from dataclasses import replace
 
 import pyomo.environ as pyo
 
+from partita_api.session.autoscaling import Loss
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.latency_split import add_split, solve_split
+from partita_planner.allocation.loss_margin import LossMargin
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.allocation.throughput import highest_level
@@ -64,6 +66,36 @@ def least_cost(
     return replace(joint, bound=min(joint.value, max(joint.bound, bound)))
 
 
+def least_cost_with_margin(
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    graph: LatencyGraph,
+    objective: AllocationObjective,
+    margin: LossMargin,
+    deadline: Deadline,
+    start: ModuleDeployments | None = None,
+) -> Found | NothingFound:
+    """The cheapest deployments that survive the losses of `margin`; `start` are some, if any are known."""
+    if any(not d.templates for d in demands):
+        return NothingFound(proven=True)
+    bound = 0.0
+    if margin.loss is Loss.REPLICA and objective is AllocationObjective.ALLOCATED:
+        ends = deadline.share(SPLIT_SHARE)
+        unlimited = cheapest_without_limits(demands, resources, graph, objective, ends, margin)
+        if unlimited is not None:
+            if not unlimited.deployments.missing_gpus(resources.pools):
+                return unlimited
+            bound = unlimited.bound
+        ends = deadline.share(COLUMNS_SHARE)
+        generated = least_cost_within_pools(demands, resources, graph, objective, bound, ends, margin)
+        if _settled(generated):
+            return generated
+        if isinstance(generated, Found):
+            bound, start = max(bound, generated.bound), generated.deployments
+    joint = search(AllocationProblem(tuple(demands), resources, objective, graph, margin=margin), deadline, start)
+    return replace(joint, bound=min(joint.value, max(joint.bound, bound))) if isinstance(joint, Found) else joint
+
+
 def _settled(answer: Found | NothingFound) -> bool:
     """Whether the result is proven."""
     if isinstance(answer, NothingFound):
@@ -77,12 +109,13 @@ def cheapest_without_limits(
     graph: LatencyGraph,
     objective: AllocationObjective,
     deadline: Deadline,
+    margin: LossMargin | None = None,
 ) -> Found | None:
     """The cheapest steps, one for each module, that keep the SLO on every path, from unlimited pools.
 
-    None if time runs out.
+    With `margin`, they survive the loss of a replica. None if time runs out.
     """
-    walks = {d.module: frontier(d, resources, objective, deadline) for d in demands}
+    walks = {d.module: frontier(d, resources, objective, deadline, margin) for d in demands}
     try:
         steps = {module: [next(walk)] for module, walk in walks.items()}
         if not graph.keeps_slo({module: first[0].budget_micros for module, first in steps.items()}):

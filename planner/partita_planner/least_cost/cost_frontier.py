@@ -6,10 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
-from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
+from partita_planner.allocation.deployments import (
+    TemplateDeployment,
+    allocated_price,
+    in_dispatch_order,
+    occupancy_price,
+)
+from partita_planner.allocation.loss_margin import LossMargin
 from partita_planner.allocation.pruning import cheapest_by_latency
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.least_cost.bundle_search import Bundles, cheapest_cover
+from partita_planner.least_cost.covers_with_reserve import CoversWithReserve
 from partita_planner.solver.deadline import Deadline, OutOfTimeError
 from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template
@@ -29,17 +36,23 @@ class CostStep:
 
 
 def frontier(
-    demand: ModuleDemand, resources: AvailableResources, objective: AllocationObjective, deadline: Deadline
+    demand: ModuleDemand,
+    resources: AvailableResources,
+    objective: AllocationObjective,
+    deadline: Deadline,
+    margin: LossMargin | None = None,
 ) -> Iterator[CostStep]:
     """The module's least cost by latency budget, from unlimited pools and from the largest budget downwards.
 
-    Every step costs more than the one before it. Raises OutOfTimeError.
+    With `margin`, of deployments that survive the loss of a replica, at their allocated price. Every step costs more
+    than the one before it. Raises OutOfTimeError.
     """
-    walk = (
-        _occupancy_steps(demand, resources)
-        if objective is AllocationObjective.OCCUPANCY
-        else _allocated_steps(demand, resources, deadline)
-    )
+    if margin is not None:
+        walk = _surviving_steps(demand, resources, margin, deadline)
+    elif objective is AllocationObjective.OCCUPANCY:
+        walk = _occupancy_steps(demand, resources)
+    else:
+        walk = _allocated_steps(demand, resources, deadline)
     pending = next(walk, None)
     for step in walk:
         if deadline.passed:
@@ -63,6 +76,19 @@ def _allocated_steps(demand: ModuleDemand, resources: AvailableResources, deadli
         slowest = max(d.template.latency_micros for d in cover.deployments)
         yield CostStep(slowest, cover.price, cover.bound, cover.deployments)
         bundles = bundles.where(latency[bundles.template] < slowest)
+
+
+def _surviving_steps(
+    demand: ModuleDemand, resources: AvailableResources, margin: LossMargin, deadline: Deadline
+) -> Iterator[CostStep]:
+    """The same with covers that survive the loss of a replica."""
+    covers = CoversWithReserve.of(demand, margin)
+    while covers.templates:
+        found, bound = covers.cheapest(resources.price, deadline)
+        deployments = in_dispatch_order(found, resources)
+        price, slowest = allocated_price(deployments, resources), max(d.template.latency_micros for d in deployments)
+        yield CostStep(slowest, price, min(price, bound), deployments)
+        covers = covers.faster_than(slowest)
 
 
 def _occupancy_steps(demand: ModuleDemand, resources: AvailableResources) -> Iterator[CostStep]:

@@ -30,6 +30,9 @@ VGpuSize = tuple[str, int]
 """A pool and the divisor of its vGPUs."""
 
 
+Floats = NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class CoverColumn:
     """One way to serve a module."""
@@ -55,6 +58,15 @@ class Priced:
     """Proven: no column within this latency is worth less."""
 
 
+def vgpus_of(deployments: Sequence[TemplateDeployment], sizes: Sequence[VGpuSize]) -> tuple[int, ...]:
+    """vGPUs of each size."""
+    taken = dict.fromkeys(sizes, 0)
+    for deployment in deployments:
+        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
+            taken[stage.pool, stage.divisor] += count
+    return tuple(taken.values())
+
+
 @dataclass(frozen=True)
 class CoverSpace:
     """All bundles of one module, ordered by template and then by what they cover."""
@@ -66,8 +78,8 @@ class CoverSpace:
     sizes: tuple[VGpuSize, ...]
     template: NDArray[np.int64]
     latency: NDArray[np.int64]
-    covers: NDArray[np.float64]
-    vgpus: NDArray[np.float64]
+    covers: Floats
+    vgpus: Floats
     """vGPUs by bundle and vGPU size."""
     first: NDArray[np.int64] = field(repr=False)
     """Index of the first bundle of each template."""
@@ -114,27 +126,25 @@ class CoverSpace:
         )
 
     @cached_property
-    def unit_price(self) -> NDArray[np.float64]:
+    def unit_price(self) -> Floats:
         """Price of one vGPU of each size while it is allocated."""
         if self.objective is AllocationObjective.OCCUPANCY:
             return np.zeros(len(self.sizes))
         return np.array([self.resources.gpu_price[pool] / divisor for pool, divisor in self.sizes])
 
     @cached_property
-    def sample_price(self) -> NDArray[np.float64] | None:
+    def sample_price(self) -> Floats | None:
         """By bundle, the price of one sample per second; None if only allocated vGPUs have a price."""
         if self.objective is not AllocationObjective.OCCUPANCY:
             return None
         share = self.demand.rate / self.demand.capacity
         return np.array([share * self.resources.sample_price(t) for t in self.demand.templates])[self.template]
 
-    def worth(self, column: CoverColumn, scarcity: NDArray[np.float64]) -> float:
+    def worth(self, column: CoverColumn, scarcity: Floats) -> float:
         """The cost of a column plus the scarcity of its vGPUs."""
         return column.cost + float(np.array(column.vgpus) @ scarcity)
 
-    def cheapest(
-        self, scarcity: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
-    ) -> Iterator[Priced]:
+    def cheapest(self, scarcity: Floats, micros_worth: float, below: float, deadline: Deadline) -> Iterator[Priced]:
         """Columns of least worth within shorter and shorter latencies, while one may be worth less than `below`.
 
         `scarcity` is the worth of one vGPU of each size beyond its price, `micros_worth` the worth of a microsecond of
@@ -163,7 +173,7 @@ class CoverSpace:
             bundles, latency = bundles.where(faster), latency[faster]
 
     def within(
-        self, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+        self, scarcity: Floats, micros_worth: float, limit: float, deadline: Deadline
     ) -> tuple[CoverColumn, ...] | None:
         """Every column that is worth `limit` or less with its latency, except superfluous ones.
 
@@ -183,12 +193,8 @@ class CoverSpace:
             TemplateDeployment(templates[t], templates[t].replicas(min(x, self.demand.capacity)))
             for t, x in covered.items()
         ]
-        taken = dict.fromkeys(self.sizes, 0)
-        for deployment in found:
-            for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
-                taken[stage.pool, stage.divisor] += count
         slowest = max(d.template.latency_micros for d in found)
-        deployments, vgpus = in_dispatch_order(found, self.resources), tuple(taken.values())
+        deployments, vgpus = in_dispatch_order(found, self.resources), vgpus_of(found, self.sizes)
         if self.objective is AllocationObjective.OCCUPANCY:
             cost = occupancy_price(deployments, self.demand, self.resources)
         else:
@@ -228,13 +234,13 @@ class _Rows:
     bundle: NDArray[np.intp]
     position: NDArray[np.int64]
     """Position of the bundle's template; rising."""
-    vgpu_worth: NDArray[np.float64]
+    vgpu_worth: Floats
     """Worth of its vGPUs."""
-    sample: NDArray[np.float64]
+    sample: Floats
     """Price of each sample per second that it serves."""
-    begins: NDArray[np.float64]
+    begins: Floats
     """What the previous bundle of the same template covers."""
-    covers: NDArray[np.float64]
+    covers: Floats
 
     def __getitem__(self, rows: slice | NDArray[np.bool_]) -> "_Rows":
         columns = (self.vgpu_worth[rows], self.sample[rows], self.begins[rows], self.covers[rows])
@@ -254,7 +260,7 @@ class _ColumnEnumeration:
     """
 
     def __init__(
-        self, space: CoverSpace, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+        self, space: CoverSpace, scarcity: Floats, micros_worth: float, limit: float, deadline: Deadline
     ) -> None:
         self.deadline = deadline
         self.space = space
@@ -346,7 +352,7 @@ class _ColumnEnumeration:
             for i in grows
         )
 
-    def _completions(self, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _completions(self, limit: float) -> tuple[Floats, Floats]:
         """The most that the active bundles cover within an excess, as a curve: coverage and excess, both rising."""
         needed, rows = self.space.demand.capacity, self.active.bundle
         bundles = Bundles(self.space.template[rows], self.excess[rows], self.active.covers).undominated()
@@ -369,10 +375,10 @@ class _ColumnEnumeration:
                     heappush(heap, (total, -reached))
         return np.array(covers), np.array([*excesses, inf])
 
-    def _to_cover(self, rest: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _to_cover(self, rest: Floats) -> Floats:
         """The least worth of covering `rest` in a column within the limit; infinity if there is none."""
         covers, excesses = self.completion
-        excess: NDArray[np.float64] = excesses[np.searchsorted(covers, rest * (1 - ROUNDING))]
+        excess: Floats = excesses[np.searchsorted(covers, rest * (1 - ROUNDING))]
         return self.base * rest + excess
 
     def _keep(self, bundles: tuple[int, ...], left: float, latency: int) -> bool:

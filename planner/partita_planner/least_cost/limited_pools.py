@@ -10,18 +10,21 @@
    within d of the bound is the optimum. If there is none, the bound rises by d.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.loss_margin import LossMargin
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
-from partita_planner.least_cost.cover_columns import CoverColumn, CoverSpace
+from partita_planner.least_cost.columns_with_reserve import ReserveSpace
+from partita_planner.least_cost.cover_columns import CoverColumn, CoverSpace, Floats, Priced
+from partita_planner.least_cost.covers_with_reserve import CoversWithReserve
 from partita_planner.least_cost.master_problem import Chosen, Columns, Duals, Master
 from partita_planner.session.latency import LatencyGraph
 from partita_planner.solver.deadline import Deadline, OutOfTimeError
@@ -46,21 +49,40 @@ def least_cost_within_pools(
     objective: AllocationObjective,
     bound: float,
     deadline: Deadline,
+    margin: LossMargin | None = None,
 ) -> Found | NothingFound:
     """The cheapest deployments; `objective` is ALLOCATED or OCCUPANCY, and `bound` a known bound.
 
-    The bound of the result is lower than its value if time or the enumeration's limits end the proof.
+    With `margin`, they survive the loss of a replica; `objective` is then ALLOCATED. The bound of the result is lower
+    than its value if time or the enumeration's limits end the proof.
     """
     sizes = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
     try:
-        found = {d.module: CoverSpace.of(d, resources, objective, sizes, deadline) for d in demands}
+        found = {
+            d.module: CoverSpace.of(d, resources, objective, sizes, deadline)
+            if margin is None
+            else ReserveSpace(CoversWithReserve.of(d, margin), resources, sizes)
+            for d in demands
+        }
     except OutOfTimeError:
         return NothingFound(proven=False)
-    spaces = {name: space for name, space in found.items() if space is not None}
+    spaces: dict[str, ColumnSpace] = {name: space for name, space in found.items() if space is not None}
     highest_price = max(resources.gpu_price[pool] for pool, _ in sizes)
     if len(spaces) < len(demands) or highest_price == 0:
         return NothingFound(proven=False)
     return _Generation(Master(resources, graph, sizes, PENALTY * highest_price), spaces, bound).run(deadline)
+
+
+class ColumnSpace(Protocol):
+    """The columns of one module, in no particular order; see `CoverSpace`."""
+
+    def worth(self, column: CoverColumn, scarcity: Floats) -> float: ...
+
+    def cheapest(self, scarcity: Floats, micros_worth: float, below: float, deadline: Deadline) -> Iterator[Priced]: ...
+
+    def within(
+        self, scarcity: Floats, micros_worth: float, limit: float, deadline: Deadline
+    ) -> Sequence[CoverColumn] | None: ...
 
 
 @dataclass(frozen=True)
@@ -76,7 +98,7 @@ class _Root:
 class _Generation:
     """State of one search: columns so far, the best bound, and the best plan."""
 
-    def __init__(self, master: Master, spaces: Mapping[str, CoverSpace], bound: float) -> None:
+    def __init__(self, master: Master, spaces: Mapping[str, ColumnSpace], bound: float) -> None:
         self.master = master
         self.spaces = spaces
         self.columns: dict[str, dict[tuple[int, float, tuple[int, ...]], CoverColumn]] = {name: {} for name in spaces}

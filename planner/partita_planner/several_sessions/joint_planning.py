@@ -61,6 +61,12 @@ def _check(problems: Sequence[PlanningProblem]) -> None:
     kinds = {p.spec.objective.type for p in problems}
     models = {p.spec.objective.cost_model for p in problems}
     throughput = [kind for kind in kinds if kind.seeks_throughput]
+    protected = sorted(p.session.name for p in problems if p.spec.availability is not None)
+    if throughput and protected:
+        raise JointPlanningError(
+            f"sessions with availability ({', '.join(protected)}) cannot be planned together for throughput: plan them "
+            f"one by one, or remove availability"
+        )
     if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
         objectives = sorted(f"{p.session.name}: {_objective(p)}" for p in problems)
         raise JointPlanningError(

@@ -12,5 +12,6 @@ PARTITA: Final = Strategy(
     restrict=lambda task: replace(task, pooled=True),
     solve=best_plan,
     holds_baseline=True,
+    survives_losses=True,
     solve_workload=least_occupancy,
 )

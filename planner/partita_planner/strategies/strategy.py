@@ -31,6 +31,8 @@ class Strategy:
     """Solves a restricted task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
+    survives_losses: bool = False
+    """Whether its plans survive the losses of spec.availability."""
     objectives: frozenset[ObjectiveType] = frozenset(ObjectiveType)
     """What it can plan for."""
     solve_workload: WorkloadSolver | None = None

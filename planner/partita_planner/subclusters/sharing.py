@@ -80,7 +80,7 @@ def objective_allows_sharing(spec: InferenceSessionSpec) -> bool:
 def may_share(spec: InferenceSessionSpec) -> bool:
     """Whether models of a plan for the session may share GPUs."""
     sized = any(module.sizes is not None for module in spec.modules)
-    return objective_allows_sharing(spec) and (spec.planner.share_gpus or sized)
+    return objective_allows_sharing(spec) and spec.availability is None and (spec.planner.share_gpus or sized)
 
 
 def with_gpus_to_share(problem: PlanningProblem) -> PlanningProblem:

@@ -1,5 +1,6 @@
 """Turns a solution into a PipelinePlan's spec: budgets, names and costs."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
@@ -15,9 +16,12 @@ from partita_api.pipelineplan import (
     ProfileRef,
     Solution,
     Stage,
+    WorstLoss,
 )
+from partita_api.session.autoscaling import Loss
 from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
+from partita_planner.allocation.loss_margin import LossMargin, Remaining
 from partita_planner.allocation.resources import PriceUnit
 from partita_planner.problem import PlanningProblem
 from partita_planner.session.latency import distribute_slack
@@ -49,6 +53,7 @@ def assemble(
             bound=quantity(solution.bound),
             gap=quantity(solution.relative_gap),
             seconds=quantity(seconds),
+            worst_loss=_worst_loss(task, solution, calls),
         ),
         modules=tuple(
             ModulePlan(
@@ -121,6 +126,25 @@ def _costs(task: Task, solution: TaskSolution) -> Costs:
         occupancy_per_hour=quantity(sum(occupancy_price(solution.deployments[d.module], d, money) for d in needed)),
         power_watts=quantity(allocated_price(everything, watts)) if said else None,
     )
+
+
+def _worst_loss(task: Task, solution: TaskSolution, calls: Mapping[str, float]) -> WorstLoss | None:
+    if task.margin is None:
+        return None
+    served, lost = min(
+        (left.throughput / calls[module], _lost(task.margin, module, group, left))
+        for module, group in solution.deployments.items()
+        for left in task.margin.after_losses(group)
+    )
+    without = None if solution.without_margin is None else quantity(solution.without_margin)
+    return WorstLoss(lost=lost, throughput=quantity(served, ROUND_FLOOR), value_without=without)
+
+
+def _lost(margin: LossMargin, module: str, group: Sequence[TemplateDeployment], left: Remaining) -> str:
+    pool = group[left.deployment].template.stages[left.stage].pool
+    if margin.loss is Loss.POOL:
+        return f"pool {pool}"
+    return f"a replica of {module}/p{left.deployment}, stage {left.stage}, on {pool}"
 
 
 def _profiles_used(solution: TaskSolution) -> set[tuple[str, str]]:

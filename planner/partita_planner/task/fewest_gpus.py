@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from partita_planner.allocation.demand import AllocationObjective
+from partita_planner.allocation.loss_margin import guaranteed
 from partita_planner.allocation.resources import PriceUnit
 from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.session.session_graph import module_rates
@@ -20,11 +21,12 @@ def with_fewest_gpus(task: Task, solution: TaskSolution, deadline: Deadline) -> 
     """
     priced = replace(task.resources, price_unit=PriceUnit.GPUS)
     demands = task.demands(solution.rate, deadline)
-    found = search(AllocationProblem(demands, priced, AllocationObjective.ALLOCATED, task.coupled), deadline)
+    problem = AllocationProblem(demands, priced, AllocationObjective.ALLOCATED, task.coupled, margin=task.margin)
+    found = search(problem, deadline)
     if not isinstance(found, Found):
         return solution
     calls = module_rates(task.problem.spec, 1.0)
-    served = found.deployments.request_rate(calls)
+    served = min(guaranteed(group, task.margin) / calls[module] for module, group in found.deployments.items())
     fewer = sum(found.deployments.gpus().values()) < sum(solution.deployments.gpus().values())
     if not fewer or served < solution.value * (1 - ROUNDING):
         return solution

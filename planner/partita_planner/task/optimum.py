@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
@@ -9,11 +10,11 @@ from partita_planner.allocation.deployments import ModuleDeployments, TemplateDe
 from partita_planner.allocation.omitted_templates import bound_of_blocks
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
 from partita_planner.allocation.throughput import highest_level, most_throughput, pooled, throughput_bound
-from partita_planner.least_cost.cheapest_deployments import least_cost
+from partita_planner.least_cost.cheapest_deployments import least_cost, least_cost_with_margin
 from partita_planner.session.latency import collection_micros
 from partita_planner.session.session_graph import module_rates
 from partita_planner.solver.deadline import Deadline
-from partita_planner.solver.tolerances import THROUGHPUT_GAP
+from partita_planner.solver.tolerances import ROUNDING, THROUGHPUT_GAP
 from partita_planner.task.current_plan import current_deployments
 from partita_planner.task.task import Task, TaskSolution
 
@@ -21,6 +22,8 @@ MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
 """Share of the remaining time for one round of a throughput plan."""
 SAME_RATE = 1e-3
+WITHOUT_MARGIN_SHARE = 0.4
+"""Share of the time for the best plan that need not survive losses, if there is a margin."""
 WHOLE_SHARE = 0.5
 """Share of a round for the plan with whole GPUs, the start of the search with shared GPUs."""
 
@@ -29,12 +32,43 @@ Most = Callable[[Task, float, Deadline], Found | NothingFound]
 
 
 def best_plan(task: Task, deadline: Deadline) -> TaskSolution | NothingFound:
-    """The best plan within the task's templates."""
+    """The best plan within the task's templates, which survives the losses of the task's margin.
+
+    Its bound is also that of plans that need not survive them. If such a plan survives them, it is the best one.
+    """
+    if task.margin is None:
+        return _best_plan(task, deadline)
+    free = _best_plan(task.without_margin(), deadline.share(WITHOUT_MARGIN_SHARE))
+    if isinstance(free, NothingFound):
+        return free if free.proven else _best_plan(task, deadline)
+    calls = module_rates(task.problem.spec, 1.0)
+    served = min(task.margin.guaranteed(group) / calls[module] for module, group in free.deployments.items())
+    if served >= free.rate / (1 - task.kept_free) * (1 - ROUNDING):
+        return replace(free, without_margin=free.value)
+    throughput = task.objective is AllocationObjective.THROUGHPUT
+    start = free.deployments if throughput else task.margin.with_reserve(free.deployments)
+    found = _best_plan(task, deadline, start)
+    if isinstance(found, NothingFound):
+        return found
+    worse = min if throughput else max
+    return replace(found, bound=worse(found.bound, free.bound), without_margin=free.value)
+
+
+def _best_plan(task: Task, deadline: Deadline, start: ModuleDeployments | None = None) -> TaskSolution | NothingFound:
+    """The best plan; with a margin, the search begins from `start`."""
     if task.objective is AllocationObjective.THROUGHPUT:
-        return throughput_plan(task, deadline, _with_shared_gpus if task.pooled else _with_whole_gpus)
+        if task.pooled and task.margin is None:
+            return throughput_plan(task, deadline, _with_shared_gpus)
+        return throughput_plan(task, deadline, partial(_most_throughput, start=start))
     rate = task.problem.rate
     demands = task.demands(rate, deadline)
-    found = of_all(task, demands, least_cost(demands, task.resources, task.graph, task.objective, deadline), deadline)
+    if task.margin is None:
+        found = least_cost(demands, task.resources, task.graph, task.objective, deadline)
+    else:
+        found = least_cost_with_margin(
+            demands, task.resources, task.graph, task.objective, task.margin, deadline, start
+        )
+    found = of_all(task, demands, found, deadline)
     return TaskSolution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
 
 
@@ -54,7 +88,9 @@ def better(
         bound = _bound_of_blocks(task, needed, deadline)
         return replace(other, bound=max(bound, other.value) if throughput else min(bound, other.value))
     sign = -1 if throughput else 1
-    return replace(other, bound=one.bound) if sign * other.value < sign * one.value else one
+    if sign * one.value <= sign * other.value:
+        return one
+    return replace(other, bound=one.bound, without_margin=one.without_margin)
 
 
 def throughput_plan(task: Task, deadline: Deadline, most: Most) -> TaskSolution | NothingFound:
@@ -97,15 +133,17 @@ def _bound_of_blocks(task: Task, demands: Sequence[ModuleDemand], deadline: Dead
     return bound_of_blocks(demands, task.classes, task.resources, task.objective, most_batch, deadline)
 
 
-def _with_whole_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
+def _most_throughput(
+    task: Task, rate: float, deadline: Deadline, start: ModuleDeployments | None = None
+) -> Found | NothingFound:
     demands = demands_at_level(task, rate, deadline)
-    start = current_deployments(task, rate)
-    found = most_throughput(demands, task.resources, deadline, task.coupled, start)
-    return of_all(task, demands, _or_current_plan(task, demands, found, start), deadline)
+    current = current_deployments(task, rate)
+    found = most_throughput(demands, task.resources, deadline, task.coupled, current or start, task.margin)
+    return of_all(task, demands, _or_current_plan(task, demands, found, current), deadline)
 
 
 def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
-    whole = _with_whole_gpus(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
+    whole = _most_throughput(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
     demands = demands_at_level(task, rate, deadline)
     start = current_deployments(task, rate)
     begun = _or_current_plan(task, demands, whole, start)
@@ -122,7 +160,8 @@ def _or_current_plan(
     """
     if start is None:
         return found
-    value = value_of(AllocationProblem(tuple(demands), task.resources, AllocationObjective.THROUGHPUT), start)
+    problem = AllocationProblem(tuple(demands), task.resources, AllocationObjective.THROUGHPUT, margin=task.margin)
+    value = value_of(problem, start)
     if isinstance(found, Found) and found.value > value * (1 + THROUGHPUT_GAP):
         return found
     bound = found.bound if isinstance(found, Found) else highest_level(demands, task.resources)

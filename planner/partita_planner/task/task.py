@@ -9,6 +9,7 @@ from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.session.execution import CutDType
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.loss_margin import LossMargin
 from partita_planner.allocation.resources import AvailableResources, PriceUnit
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.problem import PlanningProblem
@@ -35,6 +36,8 @@ class TaskSolution:
     """Price per hour, watts, or requests per second that the pools can serve."""
     bound: float
     """Proven: no plan that the strategy may choose has a better value."""
+    without_margin: float | None = None
+    """The value of the best plan that need not survive losses; None if there is no margin, or if it is not known."""
 
     @property
     def latencies(self) -> dict[str, int]:
@@ -67,6 +70,11 @@ class Task:
         """The same task for one stage on whole GPUs."""
         return replace(self, max_stages=1, undivided=True, pooled=False)
 
+    def without_margin(self) -> "Task":
+        """The same task for plans that need not survive losses."""
+        spec = self.problem.spec.model_copy(update={"availability": None})
+        return replace(self, problem=replace(self.problem, spec=spec))
+
     def with_gpus(self, gpus: Mapping[str, int]) -> "Task":
         """The same task with so many GPUs in the named pools."""
         return replace(self, problem=self.problem.with_gpus(gpus))
@@ -90,6 +98,11 @@ class Task:
             if objective.cost_model is CostModel.OCCUPANCY
             else AllocationObjective.ALLOCATED
         )
+
+    @property
+    def margin(self) -> LossMargin | None:
+        """The losses that plans survive."""
+        return LossMargin.of(self.problem.spec.availability)
 
     @cached_property
     def resources(self) -> AvailableResources:

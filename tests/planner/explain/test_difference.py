@@ -6,7 +6,8 @@ import pytest
 from tests.builders import linear_profiles, pool, problem, session
 from tests.planner.problems.planned import planned
 
-from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.fields.quantity import Quantity
+from partita_api.pipelineplan import PipelinePlanSpec, WorstLoss
 from partita_planner.explain.difference import PlanDifference, differences
 
 PLAN = planned(
@@ -115,3 +116,10 @@ def test_modules_that_come_and_go() -> None:
 
     assert PlanDifference("module b", "module", "served", None) in gone
     assert PlanDifference("module b", "module", None, "served") in come
+
+
+def test_what_is_served_after_a_loss_is_compared() -> None:
+    worst = WorstLoss(lost="pool fast", throughput=Quantity("40"))
+    survives = PLAN.model_copy(update={"solution": PLAN.solution.model_copy(update={"worst_loss": worst})})
+
+    assert differences(PLAN, survives) == (PlanDifference("plan", "requests/s after the worst loss", None, "40"),)

@@ -1,12 +1,14 @@
 """The validator finds every error in a plan."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.builders import pool, problem, profile, session
 
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.session.autoscaling import AvailabilityGoal
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
 from partita_planner.validation import validate
@@ -102,6 +104,32 @@ def test_good_plan_passes(good: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("availability", "want"),
+    [
+        pytest.param(
+            {"surviveLoss": "Replica"},
+            "without a replica of b/p0, stage 0, on slow, module 'b' has capacity for 250 samples/s",
+            id="replica",
+        ),
+        pytest.param({"surviveLoss": "Pool"}, "without pool slow, module 'b' has capacity for 0 samples/s", id="pool"),
+        pytest.param(
+            {"surviveLoss": "Replica", "servedShare": "0%", "minReplicas": 3},
+            "stage 0 of a/p0 has 1 replicas, fewer than availability.minReplicas 3",
+            id="fewest replicas",
+        ),
+    ],
+)
+def test_plan_that_does_not_survive_is_found_out(good: dict[str, Any], availability: dict[str, Any], want: str) -> None:
+    problem = asked()
+    declared = AvailabilityGoal.model_validate(availability)
+    problem = replace(problem, spec=problem.spec.model_copy(update={"availability": declared}))
+
+    found = validate(PipelinePlanSpec.model_validate(good), problem)
+
+    assert any(want in violation for violation in found), found
+
+
+@pytest.mark.parametrize(
     ("change", "want"),
     [
         pytest.param({"rate": 500.0}, "needs it for", id="more load"),
@@ -110,8 +138,6 @@ def test_good_plan_passes(good: dict[str, Any]) -> None:
     ],
 )
 def test_plan_is_checked_against_the_present_problem(good: dict[str, Any], change: dict[str, Any], want: str) -> None:
-    from dataclasses import replace
-
     found = validate(PipelinePlanSpec.model_validate(good), replace(asked(), **change))
 
     assert any(want in violation for violation in found), found

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.builders import pool, problem, profile, session
 
+from partita_api.session.autoscaling import AvailabilityGoal, Loss
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
 from partita_planner.several_sessions.joint_planning import JointOutcome, JointPlanningError, plan_jointly
@@ -45,6 +46,15 @@ def test_scarce_gpus_go_where_they_save_most(turned: bool) -> None:
 
     assert gpus(found) == ([{"cheap": 1}, {"dear": 1}] if turned else [{"dear": 1}, {"cheap": 1}])
     assert (found.value, found.bound) == (3 + 1, 1 + 1)
+
+
+def test_sessions_with_availability_are_not_planned_together_for_throughput() -> None:
+    problems = [asked(name, 10, 20, kind="Throughput") for name in ("a", "b")]
+    goal = AvailabilityGoal(survive_loss=Loss.REPLICA)
+    problems[1] = replace(problems[1], spec=problems[1].spec.model_copy(update={"availability": goal}))
+
+    with pytest.raises(JointPlanningError, match=r"availability \(b\).*plan them one by one"):
+        together(*problems)
 
 
 def test_none_is_planned_if_one_cannot_be() -> None:

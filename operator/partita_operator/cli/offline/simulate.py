@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from partita_api.inferencesession import ArrivalProcess, InferenceSession, RateSource
+from partita_api.inferencesession import ArrivalProcess, InferenceSession
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.session.autoscaling import AutoscalingMode
 from partita_operator.cli.errors import BadInput
@@ -227,7 +227,7 @@ def _scaling(
         session.spec.autoscaling.model_copy(update={"mode": AutoscalingMode.ENABLED}),
         free,
         start_up,
-        keeps_planned=session.spec.rate.source is RateSource.DECLARED,
+        keeps_planned=session.spec.keeps_planned_replicas,
         slo_seconds=session.spec.slo.latency_ms / 1000,
         gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
     )

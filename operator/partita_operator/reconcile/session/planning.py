@@ -33,7 +33,7 @@ from partita_runtime.autoscaling.load_level import RateHistory, lasting_level
 SEARCH_AGAIN_SECONDS: Final = 300.0
 """Pause after a failed search (time limit, solver error) until the same search is repeated."""
 
-_SPEC_THAT_PLANS_DEPEND_ON: Final = {"slo", "modules", "edges", "objective", "planner", "execution"}
+_SPEC_THAT_PLANS_DEPEND_ON: Final = {"slo", "modules", "edges", "objective", "planner", "execution", "availability"}
 _PLANNER_SETTINGS_THAT_DO_NOT_MATTER: Final = {"approval", "time_limit_seconds"}
 _POOL_SPEC_THAT_PLANS_DEPEND_ON: Final = {
     "gpus_per_node",

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from partita_api.conditions import ConditionType, is_true
-from partita_api.inferencesession import InferenceSession, RateSource
+from partita_api.inferencesession import InferenceSession
 from partita_api.module_graph import with_measured
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
@@ -225,7 +225,7 @@ def _scale(
         world.signals,
         free,
         settled,
-        keeps_planned=world.session.spec.rate.source is RateSource.DECLARED,
+        keeps_planned=world.session.spec.keeps_planned_replicas,
         rates={module.name: world.rates for module in target.spec.modules},
         ready_seconds=seconds_in_state(status.conditions, ConditionType.READY, now) if ready else 0.0,
         slo_seconds=world.session.spec.slo.latency_ms / 1000,

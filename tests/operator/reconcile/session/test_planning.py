@@ -43,6 +43,7 @@ def active(made: SimulatedCluster, name: str = "traffic") -> str:
         pytest.param(DETECTOR.rate(160), True, id="rate"),
         pytest.param(DETECTOR.planner(margin_percent=30), True, id="margin"),
         pytest.param(DETECTOR.function("crop").edge("detector", "crop"), True, id="another module"),
+        pytest.param(DETECTOR.with_spec(availability={"survive_loss": "Replica"}), True, id="availability"),
         pytest.param(DETECTOR.planner(time_limit_seconds=60), False, id="time limit"),
         pytest.param(DETECTOR.with_spec(autoscaling=Autoscaling(max_replicas=7)), False, id="autoscaling"),
         pytest.param(DETECTOR.with_spec(batching={"policy": "Eager"}), False, id="batching policy"),

@@ -103,6 +103,15 @@ def test_replicas_are_added_on_free_gpus_only() -> None:
     assert replicas(made) == 3, "2 planned, 5 held by the other"
 
 
+def test_replicas_for_losses_are_not_released() -> None:
+    observed = Rate(requests_per_second=400, source=RateSource.OBSERVED)
+    made = settled(DETECTOR.with_spec(rate=observed, availability={"survive_loss": "Replica"}))
+    made.run(40)
+    measure(made, bad=0.0, idle=0.9)
+    made.run(3)
+    assert replicas(made) == 4
+
+
 @pytest.mark.parametrize(
     ("source", "want_idle"),
     [pytest.param(RateSource.DECLARED, 4, id="declared"), pytest.param(RateSource.OBSERVED, 1, id="observed")],
