@@ -26,6 +26,9 @@ WITHOUT_MARGIN_SHARE = 0.4
 """Share of the time for the best plan that need not survive losses, if there is a margin."""
 WHOLE_SHARE = 0.5
 """Share of a round for the plan with whole GPUs, the start of the search with shared GPUs."""
+ONE_STAGE_SHARE = 0.5
+"""Share of the remaining time for a throughput plan of one stage, if several models may have more stages. Their
+templates are many, and a search among all of them may end without a plan that is as good."""
 
 Most = Callable[[Task, float, Deadline], Found | NothingFound]
 """Most throughput for a task whose batches are collected at the given rate, in requests per second."""
@@ -58,7 +61,7 @@ def _best_plan(task: Task, deadline: Deadline, start: ModuleDeployments | None =
     """The best plan; with a margin, the search begins from `start`."""
     if task.objective is AllocationObjective.THROUGHPUT:
         if task.pooled and task.margin is None:
-            return throughput_plan(task, deadline, _with_shared_gpus)
+            return _plan_with_shared_gpus(task, deadline)
         return throughput_plan(task, deadline, partial(_most_throughput, start=start))
     rate = task.problem.rate
     demands = task.demands(rate, deadline)
@@ -70,6 +73,17 @@ def _best_plan(task: Task, deadline: Deadline, start: ModuleDeployments | None =
         )
     found = of_all(task, demands, found, deadline)
     return TaskSolution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
+
+
+def _plan_with_shared_gpus(task: Task, deadline: Deadline) -> TaskSolution | NothingFound:
+    """The plan with most throughput; with several models, the search begins from the best plan of one stage."""
+    if task.max_stages == 1 or task.coupled is None:
+        return throughput_plan(task, deadline, _with_shared_gpus)
+    one_stage = _plan_with_shared_gpus(replace(task, max_stages=1), deadline.share(ONE_STAGE_SHARE))
+    if not isinstance(one_stage, TaskSolution):
+        return throughput_plan(task, deadline, _with_shared_gpus)
+    found = throughput_plan(task, deadline, partial(_with_shared_gpus, known=one_stage.deployments))
+    return better(task, found, one_stage, deadline)
 
 
 def better(
@@ -139,33 +153,37 @@ def _most_throughput(
     demands = demands_at_level(task, rate, deadline)
     current = current_deployments(task, rate)
     found = most_throughput(demands, task.resources, deadline, task.coupled, current or start, task.margin)
-    return of_all(task, demands, _or_current_plan(task, demands, found, current), deadline)
+    return of_all(task, demands, _or_known_plan(task, demands, found, current), deadline)
 
 
-def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
+def _with_shared_gpus(
+    task: Task, rate: float, deadline: Deadline, known: ModuleDeployments | None = None
+) -> Found | NothingFound:
     whole = _most_throughput(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
     demands = demands_at_level(task, rate, deadline)
     start = current_deployments(task, rate)
-    begun = _or_current_plan(task, demands, whole, start)
+    begun = _or_known_plan(task, demands, whole, start)
+    if known is not None and task.graph.keeps_slo((at_rate := collected_at_rate(task, known, rate)).latencies):
+        begun = _or_known_plan(task, demands, begun, at_rate)
     found = pooled(begun, demands, task.resources, deadline, task.coupled)
-    return of_all(task, demands, _or_current_plan(task, demands, found, start), deadline)
+    return of_all(task, demands, _or_known_plan(task, demands, found, start), deadline)
 
 
-def _or_current_plan(
-    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, start: ModuleDeployments | None
+def _or_known_plan(
+    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, known: ModuleDeployments | None
 ) -> Found | NothingFound:
-    """The current plan, unless `found` is better by more than the proof gap: a change moves replicas.
+    """The known plan, unless `found` is better by more than the proof gap: a change of plan moves replicas.
 
     If nothing was found, the bound is every GPU at its best rate.
     """
-    if start is None:
+    if known is None:
         return found
     problem = AllocationProblem(tuple(demands), task.resources, AllocationObjective.THROUGHPUT, margin=task.margin)
-    value = value_of(problem, start)
+    value = value_of(problem, known)
     if isinstance(found, Found) and found.value > value * (1 + THROUGHPUT_GAP):
         return found
     bound = found.bound if isinstance(found, Found) else highest_level(demands, task.resources)
-    return Found(start, value, max(bound, value))
+    return Found(known, value, max(bound, value))
 
 
 def demands_at_level(task: Task, rate: float, deadline: Deadline) -> tuple[ModuleDemand, ...]:
