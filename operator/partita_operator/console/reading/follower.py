@@ -77,9 +77,8 @@ class ClusterFollower:
             except* Exception as failures:
                 failure = _first(failures)
             if failure is not None:
-                if not (
-                    isinstance(failure, ApiError) and failure.status == HTTPStatus.GONE
-                ):  # the next list repairs it
+                expired = isinstance(failure, ApiError) and failure.status == HTTPStatus.GONE
+                if not expired:  # the next list repairs a watch that has expired
                     self._know(problem=self._in_words(failure))
                 await asyncio.sleep(self._interval_s)
 
