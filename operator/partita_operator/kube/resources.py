@@ -91,8 +91,9 @@ def exists(label: str) -> str:
 
 
 def document(model: BaseModel) -> dict[str, Any]:
-    """A model as a JSON document for the API server. Empty texts are left out: they mean unset."""
-    pruned: dict[str, Any] = _without_empty_texts(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    """A model as a JSON document for the API server. Empty texts are left out unless required: they mean unset."""
+    dumped = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    pruned: dict[str, Any] = _without_unset_texts(dumped, model)
     return pruned
 
 
@@ -125,10 +126,21 @@ def recorded_spec_json(plan: PipelinePlan) -> str | None:
     return plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION)
 
 
-def _without_empty_texts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_empty_texts(item) for key, item in value.items() if item != ""}
-    return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
+def _without_unset_texts(dumped: Any, source: Any) -> Any:
+    """`source` as JSON, without empty texts. Those of required fields stay, or the API server refuses the object."""
+    if isinstance(dumped, dict):
+        fields = type(source).model_fields if isinstance(source, BaseModel) else {}
+        by_alias = {field.alias or name: name for name, field in fields.items()}
+        required = {alias for alias, name in by_alias.items() if fields[name].is_required()}
+        return {
+            key: _without_unset_texts(item, getattr(source, by_alias[key]) if key in by_alias else None)
+            for key, item in dumped.items()
+            if item != "" or key in required
+        }
+    if isinstance(dumped, list):
+        sources = source if isinstance(source, list | tuple) else [None] * len(dumped)
+        return [_without_unset_texts(item, each) for item, each in zip(dumped, sources, strict=True)]
+    return dumped
 
 
 def _spec(raw: Document, model: type[S]) -> tuple[S | None, str]:

@@ -75,7 +75,8 @@ async def test_a_cluster_full_of_fuzzed_objects_stops_no_session(
     namespace: Kubectl, operators: Operators, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = [found for kind in ("GPUPool", "InferenceSession", "PipelinePlan") for found in generated(kind, 60)]
-    await asyncio.to_thread(namespace.apply, pool("fast"), session("traffic", pools=["fast"]))
+    ample = 1000  # some of the stored sessions get plans, too
+    await asyncio.to_thread(namespace.apply, pool("fast", ample), session("traffic", pools=["fast"]))
     async with operators.running():
         for action in (("create",), ("apply", "--server-side", "--force-conflicts", "--subresource=status")):
             listed = {"apiVersion": "v1", "kind": "List", "items": made}

@@ -37,6 +37,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "onnx": "run models of .onnx files",
     "hugging-face": "run models of Hugging Face",
     "plots": "draw figures of simulations",
+    "browser": "test the console in a browser",
 }
 """What each extra is for, after "to"."""
 
