@@ -6,6 +6,7 @@ by TOLERANCE, which covers rounding in the plan's text and the solver's toleranc
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import ceil, inf
 from typing import Final
@@ -264,12 +265,13 @@ class _Check:
                         f"without {lost}, module {module.name!r} has capacity for {capacity:g} samples/s and needs it "
                         f"for {needed:g}"
                     )
-        if worst is not None and not _near(float(worst.throughput), self._after_worst_loss()):
+        if worst is not None and not _near(float(worst.throughput), self._after_worst_loss):
             yield (
                 f"the plan says that it serves {worst.throughput} requests/s after the worst loss; it serves "
-                f"{self._after_worst_loss():g}"
+                f"{self._after_worst_loss:g}"
             )
 
+    @cached_property
     def _after_worst_loss(self) -> float:
         """Requests per second that are served after the worst loss; infinite if the session survives none."""
         availability = self.problem.spec.availability
@@ -324,7 +326,7 @@ class _Check:
         value, bound = float(solution.value), float(solution.bound)
         if solution.objective in (ObjectiveType.THROUGHPUT, ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS):
             share = availability.served_share.fraction if (availability := self.problem.spec.availability) else 1.0
-            after_loss = self._after_worst_loss() / share if share else inf
+            after_loss = self._after_worst_loss / share if share else inf
             want, beyond = min(float(self.plan.throughput), after_loss), value - bound
         elif solution.objective is ObjectiveType.POWER:
             want, beyond = value, bound - value

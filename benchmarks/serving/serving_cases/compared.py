@@ -1,7 +1,6 @@
 """One rate offered to a live session, and the same arrivals in the simulator."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from partita_runtime.load.report import ANSWERED, LoadReport
 from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.trace import RecordedCall
 from partita_runtime.serving.protocol.inference_client import encode_request
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.simulation.emulation.noise import NO_DELAYS, Delays
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.simulator import simulate
@@ -58,9 +58,9 @@ def offer(url: str, app: EmulatedSession, rate: float, seconds: float, seed: int
     times = arrival_times(ArrivalProcess.POISSON, RateSchedule.constant(rate), seconds, generator)
     sample = np.zeros((1, *app.input.shape), np.float32)
     config = LoadConfig(url, [encode_request({"input": sample})], times, seconds, app.slo_ms / 1000)
-    began = time.monotonic_ns() // 1000
+    began = now_micros()
     run = asyncio.run(run_load(config))
-    ended = time.monotonic_ns() // 1000
+    ended = now_micros()
     sent = np.sort([record.sent_s for record in run.records])
     good = [r for r in run.records if r.outcome == ANSWERED and r.ended_s - r.sent_s <= config.slo_s]
     return OfferedRate(rate, sent, began, ended, len(good) / seconds, run.report)

@@ -109,7 +109,7 @@ def read_pool(raw: Document) -> tuple[GPUPool, str]:
 def read_session(raw: Document, recorded: str | None) -> tuple[InferenceSession, str]:
     """A session, and why its spec is unusable, else an empty text. `recorded` replaces an unusable spec."""
     spec, complaint = _spec(raw, InferenceSessionSpec)
-    spec = spec or _recorded(recorded)
+    spec = spec or recorded_spec(recorded) or _NO_SPEC
     return InferenceSession(metadata=_metadata(raw), spec=spec, status=_status(raw, InferenceSessionStatus)), complaint
 
 
@@ -124,6 +124,14 @@ def read_plan(raw: Document) -> PipelinePlan | None:
 def recorded_spec_json(plan: PipelinePlan) -> str | None:
     """The spec of the session that the plan was made from, as JSON."""
     return plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION)
+
+
+def recorded_spec(recorded: str | None) -> InferenceSessionSpec | None:
+    """The spec that `recorded_spec_json` has given; None if there is none, or it cannot be used."""
+    try:
+        return InferenceSessionSpec.model_validate_json(recorded or "")
+    except Exception:
+        return None
 
 
 def _without_unset_texts(dumped: Any, source: Any) -> Any:
@@ -151,13 +159,6 @@ def _spec(raw: Document, model: type[S]) -> tuple[S | None, str]:
         return None, _complaint(error)
     except Exception as error:
         return None, f"Partita cannot read the spec, because of a {type(error).__name__}. Report it as a bug."
-
-
-def _recorded(spec: str | None) -> InferenceSessionSpec:
-    try:
-        return InferenceSessionSpec.model_validate_json(spec or "")
-    except Exception:
-        return _NO_SPEC
 
 
 def _metadata(raw: Document) -> ObjectMeta:

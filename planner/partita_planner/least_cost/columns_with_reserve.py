@@ -32,14 +32,12 @@ class ReserveSpace:
         def price(stage: TemplateStage) -> float:
             return self.resources.price(stage) + scarce[stage.pool, stage.divisor]
 
-        covers = self.covers
-        while covers.templates:
-            found, bound = covers.cheapest(price, deadline)
+        fastest = min((template.latency_micros for template in self.covers.templates), default=0)
+        for found, bound in self.covers.by_falling_latency(price, deadline):
             deployments = in_dispatch_order(found, self.resources)
-            slowest = max(deployment.template.latency_micros for deployment in deployments)
             column = CoverColumn(
                 self.covers.demand.module,
-                slowest,
+                max(deployment.template.latency_micros for deployment in deployments),
                 deployments,
                 vgpus_of(deployments, self.sizes),
                 allocated_price(deployments, self.resources),
@@ -47,10 +45,8 @@ class ReserveSpace:
             paid = self.worth(column, scarcity)
             least = min(bound, paid)
             yield Priced(column, paid, least)
-            fastest = min(template.latency_micros for template in covers.templates)
             if least + micros_worth * fastest >= below:
                 return
-            covers = covers.faster_than(slowest)
 
     def within(self, scarcity: Floats, micros_worth: float, limit: float, deadline: Deadline) -> None:
         """There are too many columns."""

@@ -82,13 +82,10 @@ def _surviving_steps(
     demand: ModuleDemand, resources: AvailableResources, margin: LossMargin, deadline: Deadline
 ) -> Iterator[CostStep]:
     """The same with covers that survive the loss of a replica."""
-    covers = CoversWithReserve.of(demand, margin)
-    while covers.templates:
-        found, bound = covers.cheapest(resources.price, deadline)
+    for found, bound in CoversWithReserve.of(demand, margin).by_falling_latency(resources.price, deadline):
         deployments = in_dispatch_order(found, resources)
         price, slowest = allocated_price(deployments, resources), max(d.template.latency_micros for d in deployments)
         yield CostStep(slowest, price, min(price, bound), deployments)
-        covers = covers.faster_than(slowest)
 
 
 def _occupancy_steps(demand: ModuleDemand, resources: AvailableResources) -> Iterator[CostStep]:

@@ -10,7 +10,7 @@ values, so each of them is tried as l. For a range of values, the demand of the 
 one give a bound.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import permutations
@@ -53,6 +53,19 @@ class CoversWithReserve:
         """Only the covers by templates with a lower latency."""
         rows = [row for row, template in enumerate(self.templates) if template.latency_micros < micros]
         return replace(self, templates=tuple(self.templates[row] for row in rows), rates=self.rates[rows])
+
+    def by_falling_latency(
+        self, price: Callable[[TemplateStage], float], deadline: Deadline
+    ) -> Iterator[tuple[list[TemplateDeployment], float]]:
+        """The cheapest cover at these prices, then the cheapest among faster covers, and so on; each with its bound.
+
+        Raises OutOfTimeError.
+        """
+        covers = self
+        while covers.templates:
+            found, bound = covers.cheapest(price, deadline)
+            yield found, bound
+            covers = covers.faster_than(max(d.template.latency_micros for d in found))
 
     def cheapest(
         self, price: Callable[[TemplateStage], float], deadline: Deadline

@@ -72,8 +72,3 @@ def tone_of(condition: Condition) -> Tone:
             return Tone.QUIET
         case _:
             return Tone.BAD if is_problem(condition.reason) else Tone.WAITING
-
-
-def find(conditions: Iterable[Condition], type: ConditionType) -> Condition | None:
-    """The condition of this type; None if there is none."""
-    return next((found for found in conditions if found.type == type), None)

@@ -8,7 +8,7 @@ from partita_api.module_graph import topological_order
 from partita_api.pipelineplan import Constraint, ConstraintType, Evidence, PipelinePlan
 from partita_operator.console.drawing.plan_figure import SERIES, PlanDiagram, plan_diagram
 from partita_operator.console.views.findings import ConditionRow, condition_rows
-from partita_operator.kube.resources import recorded_spec_json
+from partita_operator.kube.resources import recorded_spec, recorded_spec_json
 from partita_planner.explain.difference import PlanDifference, differences
 
 
@@ -115,10 +115,7 @@ def plan_view(session: InferenceSession, plan: PipelinePlan, pools: tuple[str, .
 
 def planned_spec(session: InferenceSession, plan: PipelinePlan) -> InferenceSessionSpec:
     """The spec that the plan was made from, as the plan recorded it; else the present one."""
-    try:
-        return InferenceSessionSpec.model_validate_json(recorded_spec_json(plan) or "")
-    except ValueError:
-        return session.spec
+    return recorded_spec(recorded_spec_json(plan)) or session.spec
 
 
 def diagram_of(spec: InferenceSessionSpec, plan: PipelinePlan | None, pools: tuple[str, ...]) -> PlanDiagram | None:

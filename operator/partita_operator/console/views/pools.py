@@ -7,8 +7,9 @@ from partita_api.conditions import Condition, ConditionStatus, ConditionType
 from partita_api.gpupool import GPUPool
 from partita_operator.console.drawing.plan_figure import SERIES
 from partita_operator.console.reading.snapshot import ClusterSnapshot
-from partita_operator.console.views.findings import ConditionRow, Tone, condition_rows, find
+from partita_operator.console.views.findings import ConditionRow, Tone, condition_rows
 from partita_operator.reconcile.capacity.cluster import Cluster
+from partita_operator.reconcile.findings import condition
 from partita_operator.reconcile.reasons import is_problem
 
 
@@ -106,7 +107,7 @@ def colours(cluster: Cluster) -> tuple[str, ...]:
 
 def _row(cluster: Cluster, pool: GPUPool, number: int) -> PoolRow:
     status = pool.status
-    ready = find(status.conditions, ConditionType.READY)
+    ready = condition(status.conditions, ConditionType.READY)
     return PoolRow(
         name=pool.metadata.name,
         colour=number % SERIES,

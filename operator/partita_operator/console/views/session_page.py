@@ -103,23 +103,21 @@ def plan_page(snapshot: ClusterSnapshot, key: str, name: str) -> PlanPage | None
     """A plan of the session with the differences from the plan before it, and from the current one."""
     cluster = snapshot.cluster
     session = cluster.sessions.get(key)
-    plan = cluster.plans_of(session).get(name) if session is not None else None
+    plans = cluster.plans_of(session) if session is not None else {}
+    plan = plans.get(name)
     if session is None or plan is None:
         return None
-    plans, roles = cluster.plans_of(session), _roles(session)
-    current = session.status.current_plan.name if session.status.current_plan is not None else ""
-    before = _before(name, roles)
-    comparisons = []
-    if before in plans:
-        comparisons.append(
-            PlanComparison(f"Differences from {before}, the plan before it", changes(plans[before], plan))
-        )
-    if current in plans and current not in (name, before):
-        comparisons.append(
-            PlanComparison(f"Differences from {current}, the current plan", changes(plans[current], plan))
-        )
+    roles = _roles(session)
+    others = {_before(name, roles): "the plan before it"}
+    if session.status.current_plan is not None:
+        others.setdefault(session.status.current_plan.name, "the current plan")
+    comparisons = tuple(
+        PlanComparison(f"Differences from {other}, {what}", changes(plans[other], plan))
+        for other, what in others.items()
+        if other in plans and other != name
+    )
     view = plan_view(session, plan, colours(cluster))
-    return PlanPage(session_row(session), roles.get(name, "not in the history"), view, tuple(comparisons))
+    return PlanPage(session_row(session), roles.get(name, "not in the history"), view, comparisons)
 
 
 def _roles(session: InferenceSession) -> Mapping[str, str]:

@@ -8,7 +8,8 @@ from typing import Final, Self
 
 from partita_api.conditions import ConditionStatus, ConditionType, is_true
 from partita_api.inferencesession import InferenceSession
-from partita_operator.console.views.findings import Tone, find
+from partita_operator.console.views.findings import Tone
+from partita_operator.reconcile.findings import condition
 from partita_operator.reconcile.reasons import Reason, is_problem
 
 PAGE_SIZE: Final = 50
@@ -160,9 +161,9 @@ def session_row(session: InferenceSession) -> SessionRow:
 def session_state(session: InferenceSession) -> tuple[SessionState, str]:
     """The state of a session, and the reason of the condition that says so."""
     conditions, status = session.status.conditions, session.status
-    ready = find(conditions, ConditionType.READY)
-    held = find(conditions, ConditionType.HELD)
-    slo = find(conditions, ConditionType.SLO_MET)
+    ready = condition(conditions, ConditionType.READY)
+    held = condition(conditions, ConditionType.HELD)
+    slo = condition(conditions, ConditionType.SLO_MET)
     if ready is None or status.observed_generation < session.metadata.generation:
         return SessionState.IN_PROGRESS, "not seen by the operator"
     if is_true(conditions, ConditionType.STALLED) or (

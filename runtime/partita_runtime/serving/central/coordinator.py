@@ -25,7 +25,8 @@ from partita_runtime.serving.central.messages import (
 )
 from partita_runtime.serving.central.metrics_aggregator import MetricsAggregator, Scheduled
 from partita_runtime.serving.central.shared_plan import SharedPlan
-from partita_runtime.serving.dispatch.scheduler import Alarm, now_micros
+from partita_runtime.serving.dispatch.scheduler import Alarm
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.reception import Reception
 from partita_runtime.serving.transport.streams import MessageStream, Receiver
 from partita_runtime.serving.transport.transport import TCP, Listening, Transport

@@ -27,8 +27,9 @@ from partita_runtime.serving.central.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from partita_runtime.serving.dispatch.scheduler import Alarm, CarryOut, now_micros
+from partita_runtime.serving.dispatch.scheduler import Alarm, CarryOut
 from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining_executions
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.wire import MAX_REASON, WireError
 
 

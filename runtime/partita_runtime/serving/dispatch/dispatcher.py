@@ -15,8 +15,9 @@ from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.dispatch.delays import Margins
 from partita_runtime.serving.dispatch.links import Links
-from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
+from partita_runtime.serving.dispatch.scheduler import MakeScheduler
 from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining_executions
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.transport import TCP, Transport
 from partita_runtime.serving.transport.wire import (
     BatchAnswer,

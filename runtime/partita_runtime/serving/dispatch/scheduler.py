@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,14 +13,10 @@ from partita_runtime.scheduling.events import Action, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.scheduling.trace import RecordedCore
+from partita_runtime.serving.transport.clock import now_micros
 
 TIMER_MICROS: Final = 1_000
 """Resolution of the event loop's timers."""
-
-
-def now_micros() -> int:
-    """The clock of all deadlines; the event loop's, in microseconds."""
-    return time.monotonic_ns() // 1000
 
 
 CarryOut = Callable[[Sequence[Action], int, int], None]

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_answers import CancellableRequest, HttpAnswer, refusal, too_large, too_slow
 from partita_runtime.serving.ingress.http_routes import HttpHead
 from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
@@ -13,6 +12,7 @@ from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.transport.clock import now_micros
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]

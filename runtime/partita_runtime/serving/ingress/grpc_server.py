@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.authentication.authenticator import CREDENTIALS, MAX_CREDENTIALS, UnauthenticatedError
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_answers import answer_to, too_slow
 from partita_runtime.serving.ingress.http_routes import Operation
 from partita_runtime.serving.ingress.inference.http_clients import logged_answer
@@ -36,6 +35,7 @@ from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.telemetry.logged_events import V2, Content
 from partita_runtime.serving.telemetry.request_log import RequestEvents
+from partita_runtime.serving.transport.clock import now_micros
 
 logger = logging.getLogger(__name__)
 

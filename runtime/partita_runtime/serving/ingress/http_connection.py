@@ -11,7 +11,6 @@ from typing import Final, Protocol, cast
 import httptools
 import numpy as np
 
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_answers import CancellableRequest, HttpAnswer, refusal, too_large, too_slow
 from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, not_http
 from partita_runtime.serving.ingress.http_routes import HttpHead, Operation
@@ -19,6 +18,7 @@ from partita_runtime.serving.ingress.http_service import HttpCall, HttpService
 from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import Body, RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
+from partita_runtime.serving.transport.clock import now_micros
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Largest head of a request. Also how much of the next request is read while one is pending."""

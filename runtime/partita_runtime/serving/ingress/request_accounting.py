@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from partita_runtime.serving.deploy.version_routes import VersionRoute
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.protocol.inference import (
     MODEL_VERSION,
     RETRY_AFTER_SECONDS,
@@ -16,6 +15,7 @@ from partita_runtime.serving.session.epoch_executor import ClientLeftError, Epoc
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.telemetry.signals import Outcome
+from partita_runtime.serving.transport.clock import now_micros
 
 if TYPE_CHECKING:
     from partita_runtime.serving.telemetry.tracing import RequestTrace

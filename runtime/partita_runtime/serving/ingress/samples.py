@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
+from partita_runtime.serving.transport.clock import now_micros
 
 
 @dataclass(frozen=True)

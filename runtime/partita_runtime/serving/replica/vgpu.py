@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from partita_runtime.serving.replica.reserved_order import BatchKey, ReservedOrder, ReservedTimes
+from partita_runtime.serving.transport.clock import now_micros
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +19,6 @@ HUNG_SECONDS: Final = 60.0
 T = TypeVar("T")
 Turn = Callable[[ReservedTimes | None], Awaitable[None]]
 """Runs a batch, for which this is reserved if anything is."""
-
-
-def now_micros() -> int:
-    """The clock of reservations on this vGPU."""
-    return time.monotonic_ns() // 1000
 
 
 class Vgpu:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
 from partita_runtime.serving.replica.reserved_order import BatchKey, ReservedTimes
-from partita_runtime.serving.replica.vgpu import Vgpu, now_micros
+from partita_runtime.serving.replica.vgpu import Vgpu
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.clock_offset import ClockOffset
 from partita_runtime.serving.transport.reception import Reception
 from partita_runtime.serving.transport.streams import DEAD_PEER_SECONDS, MessageStream, Receiver, connect

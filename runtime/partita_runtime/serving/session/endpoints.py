@@ -13,11 +13,11 @@ import httpx
 from partita_api.session.endpoint import EndpointSource
 from partita_runtime.execution.executor import Array
 from partita_runtime.models.policy import policy_here
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.protocol.endpoint_messages import request_for, tensors_of
 from partita_runtime.serving.protocol.inference_client import AnswerError
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.transport.bounded_http import TooLongError, exchange, http_client
+from partita_runtime.serving.transport.clock import now_micros
 
 logger = logging.getLogger(__name__)
 

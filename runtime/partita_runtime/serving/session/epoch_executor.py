@@ -17,7 +17,7 @@ from partita_runtime.scheduling.requests import RequestGraph, RequestOutcome, Su
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
 from partita_runtime.serving.deploy.epochs import GIVEN_UP_AFTER_SLOS, Epoch
 from partita_runtime.serving.dispatch.dispatcher import OVERDUE_MICROS, Dispatcher
-from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
+from partita_runtime.serving.dispatch.scheduler import MakeScheduler
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.protocol.variable_size import SizedInputs
@@ -29,6 +29,7 @@ from partita_runtime.serving.session.functions import FunctionInput
 from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.transport import TCP, Transport
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from partita_runtime.logs import concerning
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.dispatch.dispatcher import Dispatcher
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.pending_epoch import PendingEpoch
+from partita_runtime.serving.transport.clock import now_micros
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY, C
 from partita_runtime.serving.central.messages import MetricsReport
 from partita_runtime.serving.central.metrics_reporter import MetricsReporter
 from partita_runtime.serving.deploy.directory import Announcement
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.epoch_switch import EpochSwitch
 from partita_runtime.serving.session.waiting_room import WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, Situation, Snapshot
 from partita_runtime.serving.telemetry.window import Window
+from partita_runtime.serving.transport.clock import now_micros
 
 _MOST_WARNINGS: Final = 8
 

@@ -4,10 +4,10 @@ import asyncio
 from typing import Final
 
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.endpoints import EndpointError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.function_processes import FunctionError
+from partita_runtime.serving.transport.clock import now_micros
 
 _LOAD_AGAIN_SECONDS: Final = 5.0
 

@@ -15,7 +15,7 @@ from partita_runtime.serving.central.remote_scheduler import RemoteScheduler
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.deploy.epochs import CheckState, Epoch
 from partita_runtime.serving.deploy.version_routes import VersionRoute
-from partita_runtime.serving.dispatch.scheduler import CoreInProcess, MakeScheduler, now_micros
+from partita_runtime.serving.dispatch.scheduler import CoreInProcess, MakeScheduler
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.body_memory import BodyMemory
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
@@ -27,6 +27,7 @@ from partita_runtime.serving.session.waiting_room import Place, Waiter, WaitingR
 from partita_runtime.serving.telemetry.request_log import RequestLogger
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals
 from partita_runtime.serving.transport.bounded_http import http_client
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.transport import TCP, Transport
 
 if TYPE_CHECKING:

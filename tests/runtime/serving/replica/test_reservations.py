@@ -12,8 +12,8 @@ from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, u
 from tests.runtime.serving.plans import application
 
 from partita_runtime.scheduling.trace import RecordedCall, read_trace
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.settings import FrontendSettings
+from partita_runtime.serving.transport.clock import now_micros
 from partita_runtime.serving.transport.wire import BatchAnswer, Reserve, RunBatch, Taken, Withdraw, tensor_header
 
 TWO = dataclasses.replace(application("two").model("only"), stages=2)

@@ -3,8 +3,8 @@
 from tests.runtime.serving.in_process.stand import stand, until
 from tests.runtime.serving.plans import Application, application
 
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.transport.clock import now_micros
 
 APP = application("one").model("only")
 

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Mapping
 
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.request_accounting import RequestAccounting
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
+from partita_runtime.serving.transport.clock import now_micros
 
 
 async def with_tensors(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.request_accounting import RequestAccounting
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.epoch_executor import (
@@ -17,6 +16,7 @@ from partita_runtime.serving.session.epoch_executor import (
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.session.waiting_room import Place
+from partita_runtime.serving.transport.clock import now_micros
 
 
 class PendingRequest(ABC):
