@@ -1,4 +1,4 @@
 """Requests that another session answers as a version of this one: which ones, and how they are sent on.
 
-May import `serving.ingress` and `serving.transport`.
+May import `serving.ingress`.
 """
